@@ -1,0 +1,220 @@
+"""Draft; the lesson's export replaces this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The shape of a decoder. A shape that cannot work raises ValueError here, before any tensor exists."""
+
+    vocab_size: int  # tokens in the vocabulary
+    dim: int  # width of the residual stream
+    n_layers: int  # blocks
+    n_heads: int  # query heads per layer
+    n_kv_heads: int  # key/value heads per layer; each serves n_heads // n_kv_heads query heads
+    head_dim: int  # width of one head; even, because RoPE turns pairs
+    ffn_dim: int  # width inside the feed-forward network
+    max_seq_len: int  # tokens, prompt and answer together
+    rope_theta: float = 10_000.0  # base of RoPE's wavelengths
+    norm_eps: float = 1e-5  # keeps RMSNorm from dividing by zero
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"{name} is {value}; it must be greater than 0.")
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(
+                f"n_heads is {self.n_heads}, which n_kv_heads {self.n_kv_heads} does not divide."
+            )
+        if self.head_dim % 2:
+            raise ValueError(
+                f"head_dim is {self.head_dim}; it must be even, because RoPE turns pairs."
+            )
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight, over the last axis: [..., dim] -> [..., dim] (Zhang and Sennrich, 2019)."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        x32 = x.float()
+        return self.weight * (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)).to(
+            x.dtype
+        )
+
+
+def rope_angles(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of RoPE's angles: positions [batch, q_len] -> two of [batch, 1, q_len, head_dim / 2]."""
+    pair = torch.arange(0, head_dim, 2, device=positions.device)
+    angles = positions[:, None, :, None].float() * (1.0 / theta ** (pair.float() / head_dim))
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the pairs (i, i + head_dim / 2) of every head by the angles of its position (Su et al., 2021)."""
+    a, b = x.float().chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention: [batch, q_len, dim] -> [batch, q_len, dim] (Ainslie et al., 2023)."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__()
+        self.head_dim, self.layer = config.head_dim, layer
+        self.q_proj = nn.Linear(config.dim, config.n_heads * config.head_dim, bias=False)
+        self.k_proj = nn.Linear(config.dim, config.n_kv_heads * config.head_dim, bias=False)
+        self.v_proj = nn.Linear(config.dim, config.n_kv_heads * config.head_dim, bias=False)
+        self.o_proj = nn.Linear(config.n_heads * config.head_dim, config.dim, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache=None) -> Tensor:
+        q, k, v = (
+            proj(x)
+            .unflatten(-1, (-1, self.head_dim))
+            .transpose(1, 2)  # [batch, heads, q_len, head_dim]
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if cache is None:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        else:
+            y = cache.attend(self.layer, q, k, v)
+        return self.o_proj(y.transpose(1, 2).flatten(2))
+
+
+class SwiGLU(nn.Module):
+    """The feed-forward network: down(silu(gate(x)) * up(x)) (Shazeer, 2020). [..., dim] -> [..., dim]"""
+
+    def __init__(self, dim: int, ffn_dim: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, ffn_dim, bias=False)
+        self.up_proj = nn.Linear(dim, ffn_dim, bias=False)
+        self.down_proj = nn.Linear(ffn_dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    """One layer: attention, then the feed-forward network, each added to what came in."""
+
+    def __init__(self, config: DecoderConfig, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.dim, config.norm_eps)
+        self.attention = attention
+        self.mlp_norm = RMSNorm(config.dim, config.norm_eps)
+        self.mlp = SwiGLU(config.dim, config.ffn_dim)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache=None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), cos, sin, cache)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Decoder(nn.Module):
+    """Token ids [batch, q_len] -> logits [batch, q_len, vocab_size]; one table embeds and unembeds."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        attention: Callable[[DecoderConfig, int], nn.Module] = Attention,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab_size, config.dim)
+        self.blocks = nn.ModuleList(
+            Block(config, attention(config, i)) for i in range(config.n_layers)
+        )
+        self.norm = RMSNorm(config.dim, config.norm_eps)
+        nn.init.normal_(self.embed.weight, std=0.02)
+
+    def forward(self, ids: Tensor, cache=None, counts=None, last_only: bool = False) -> Tensor:
+        """ids [batch, q_len], right-padded where counts [batch] says that a row has fewer real tokens.
+
+        last_only: logits of each row's last real token alone, [batch, 1, vocab_size].
+        Raises ValueError when ids is not [batch, q_len], is empty, or does not fit in max_seq_len.
+        """
+        if ids.ndim != 2 or ids.numel() == 0:
+            raise ValueError(
+                f"ids has shape {list(ids.shape)}; it must be [batch, q_len], both at least 1."
+            )
+        batch, q_len = ids.shape
+        counts = torch.as_tensor(q_len if counts is None else counts).expand(batch)
+        start = 0 if cache is None else cache.lengths.cpu()
+        if (end := int((start + counts.cpu()).max())) > self.config.max_seq_len:
+            raise ValueError(f"{end} tokens do not fit: max_seq_len is {self.config.max_seq_len}.")
+
+        if cache is None:
+            positions = torch.arange(q_len, device=ids.device).expand(batch, q_len)
+        else:
+            positions = cache.positions(q_len)
+        cos, sin = rope_angles(positions, self.config.head_dim, self.config.rope_theta)
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x, cos, sin, cache)
+        if cache is not None:
+            cache.advance(counts)
+        if last_only:
+            x = x[torch.arange(batch), counts - 1].unsqueeze(1)
+        return F.linear(self.norm(x), self.embed.weight)
+
+
+def sample(
+    logits: Tensor,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Choose one token per row: logits [batch, vocab_size] -> ids [batch, 1].
+
+    temperature 0 takes the most likely token (greedy). Otherwise draw from softmax(logits / temperature),
+    cut to the smallest set of tokens that holds top_p of the probability (Holtzman et al., 2019).
+    """
+    if temperature < 0 or not 0 < top_p <= 1:
+        raise ValueError(
+            f"temperature {temperature} must be at least 0 and top_p {top_p} in (0, 1]."
+        )
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    if generator is None:
+        raise ValueError(
+            "sampling needs a torch.Generator, so that the same seed draws the same text."
+        )
+    p, ids = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
+    p = p.masked_fill(
+        p.cumsum(-1) - p >= top_p, 0.0
+    )  # the probability before a token decides: one always stays
+    return ids.gather(-1, torch.multinomial(p, 1, generator=generator))
+
+
+@torch.no_grad()
+def generate(
+    model: Decoder,
+    ids: Tensor,
+    max_new_tokens: int,
+    cache=None,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Extend ids [batch, n] by max_new_tokens tokens: [batch, n + max_new_tokens].
+
+    Without a cache every step feeds the whole text; with one, each step feeds the newest token alone.
+    """
+    fed = ids
+    for _ in range(max_new_tokens):
+        logits = model(fed, cache, last_only=True)[:, -1]
+        token = sample(logits, temperature, top_p, generator)
+        ids = torch.cat([ids, token], dim=1)
+        fed = ids if cache is None else token
+    return ids
