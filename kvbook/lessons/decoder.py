@@ -1,18 +1,15 @@
-"""Draft; the lesson's export replaces this file."""
+"""Lesson 1 — A decoder you can read. Generated from notebooks/01_decoder.py by `make lessons`: edit that."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The shape of a decoder. A shape that cannot work raises ValueError here, before any tensor exists."""
+    """The shape of a decoder. Raises ValueError for a shape that cannot work."""
 
     vocab_size: int  # tokens in the vocabulary
     dim: int  # width of the residual stream
@@ -31,16 +28,14 @@ class DecoderConfig:
                 raise ValueError(f"{name} is {value}; it must be greater than 0.")
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
-                f"n_heads is {self.n_heads}, which n_kv_heads {self.n_kv_heads} does not divide."
+                f"n_kv_heads {self.n_kv_heads} does not divide n_heads {self.n_heads}."
             )
         if self.head_dim % 2:
-            raise ValueError(
-                f"head_dim is {self.head_dim}; it must be even, because RoPE turns pairs."
-            )
+            raise ValueError(f"head_dim is {self.head_dim}; it must be even for RoPE's pairs.")
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight, over the last axis: [..., dim] -> [..., dim] (Zhang and Sennrich, 2019)."""
+    """x / rms(x) * weight over the last axis: [..., dim] -> [..., dim] (Zhang, Sennrich 2019)."""
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
@@ -49,26 +44,25 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x32 = x.float()
-        return self.weight * (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)).to(
-            x.dtype
-        )
+        rms = (x32.square().mean(-1, keepdim=True) + self.eps).sqrt()
+        return self.weight * (x32 / rms).to(x.dtype)
 
 
 def rope_angles(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of RoPE's angles: positions [batch, q_len] -> two of [batch, 1, q_len, head_dim / 2]."""
+    """Cosines and sines for RoPE: positions [batch, q_len] -> [batch, 1, q_len, head_dim / 2]."""
     pair = torch.arange(0, head_dim, 2, device=positions.device)
     angles = positions[:, None, :, None].float() * (1.0 / theta ** (pair.float() / head_dim))
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs (i, i + head_dim / 2) of every head by the angles of its position (Su et al., 2021)."""
+    """Turn the pairs (i, i + head_dim / 2) of each head by their angles (Su et al. 2021)."""
     a, b = x.float().chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention: [batch, q_len, dim] -> [batch, q_len, dim] (Ainslie et al., 2023)."""
+    """Causal grouped-query attention: [batch, q_len, dim] -> same (Ainslie et al. 2023)."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__()
@@ -94,7 +88,7 @@ class Attention(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """The feed-forward network: down(silu(gate(x)) * up(x)) (Shazeer, 2020). [..., dim] -> [..., dim]"""
+    """down(silu(gate(x)) * up(x)): [..., dim] -> [..., dim] (Shazeer 2020)."""
 
     def __init__(self, dim: int, ffn_dim: int) -> None:
         super().__init__()
@@ -107,7 +101,7 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention, then the feed-forward network, each added to what came in."""
+    """One layer: x + attention(norm(x)), then x + mlp(norm(x)). [batch, q_len, dim] -> same."""
 
     def __init__(self, config: DecoderConfig, attention: nn.Module) -> None:
         super().__init__()
@@ -122,13 +116,9 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token ids [batch, q_len] -> logits [batch, q_len, vocab_size]; one table embeds and unembeds."""
+    """Token ids to logits. attention(config, layer) makes each layer's attention."""
 
-    def __init__(
-        self,
-        config: DecoderConfig,
-        attention: Callable[[DecoderConfig, int], nn.Module] = Attention,
-    ) -> None:
+    def __init__(self, config: DecoderConfig, attention: type[nn.Module] = Attention):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.dim)
@@ -139,25 +129,23 @@ class Decoder(nn.Module):
         nn.init.normal_(self.embed.weight, std=0.02)
 
     def forward(self, ids: Tensor, cache=None, counts=None, last_only: bool = False) -> Tensor:
-        """ids [batch, q_len], right-padded where counts [batch] says that a row has fewer real tokens.
+        """ids [batch, q_len], counts int or [batch] -> [batch, q_len or 1, vocab_size].
 
-        last_only: logits of each row's last real token alone, [batch, 1, vocab_size].
-        Raises ValueError when ids is not [batch, q_len], is empty, or does not fit in max_seq_len.
+        Raises ValueError for ids that are empty, not [batch, q_len], or longer than max_seq_len.
         """
         if ids.ndim != 2 or ids.numel() == 0:
             raise ValueError(
-                f"ids has shape {list(ids.shape)}; it must be [batch, q_len], both at least 1."
+                f"ids has shape {list(ids.shape)}; it must be [batch, q_len], not empty."
             )
         batch, q_len = ids.shape
         counts = torch.as_tensor(q_len if counts is None else counts).expand(batch)
-        start = 0 if cache is None else cache.lengths.cpu()
-        if (end := int((start + counts.cpu()).max())) > self.config.max_seq_len:
-            raise ValueError(f"{end} tokens do not fit: max_seq_len is {self.config.max_seq_len}.")
-
-        if cache is None:
-            positions = torch.arange(q_len, device=ids.device).expand(batch, q_len)
-        else:
-            positions = cache.positions(q_len)
+        if counts.min() < 0 or counts.max() > q_len:
+            raise ValueError(f"counts is {counts.tolist()}; each must be between 0 and {q_len}.")
+        end = (counts if cache is None else counts + cache.lengths).max()
+        if end > self.config.max_seq_len:
+            raise ValueError(f"{end} tokens do not fit max_seq_len, {self.config.max_seq_len}.")
+        here = torch.arange(q_len, device=ids.device).expand(batch, -1)
+        positions = here if cache is None else cache.positions(q_len)
         cos, sin = rope_angles(positions, self.config.head_dim, self.config.rope_theta)
         x = self.embed(ids)
         for block in self.blocks:
@@ -165,56 +153,45 @@ class Decoder(nn.Module):
         if cache is not None:
             cache.advance(counts)
         if last_only:
-            x = x[torch.arange(batch), counts - 1].unsqueeze(1)
+            x = x[torch.arange(batch), counts - 1, None]
         return F.linear(self.norm(x), self.embed.weight)
 
 
 def sample(
-    logits: Tensor,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    generator: torch.Generator | None = None,
+    logits: Tensor, temperature: float = 0.0, top_p: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """Choose one token per row: logits [batch, vocab_size] -> ids [batch, 1].
+    """Choose a token per row: logits [batch, vocab_size] -> ids [batch, 1]; temperature 0 is greedy.
 
-    temperature 0 takes the most likely token (greedy). Otherwise draw from softmax(logits / temperature),
-    cut to the smallest set of tokens that holds top_p of the probability (Holtzman et al., 2019).
+    top_p keeps the fewest likeliest tokens that hold that probability (Holtzman et al. 2019).
     """
-    if temperature < 0 or not 0 < top_p <= 1:
-        raise ValueError(
-            f"temperature {temperature} must be at least 0 and top_p {top_p} in (0, 1]."
-        )
+    if not temperature >= 0 or not 0 < top_p <= 1:
+        raise ValueError(f"temperature {temperature} must be >= 0 and top_p {top_p} in (0, 1].")
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     if generator is None:
-        raise ValueError(
-            "sampling needs a torch.Generator, so that the same seed draws the same text."
-        )
+        raise ValueError("temperature > 0 draws at random and needs a torch.Generator.")
     p, ids = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
-    p = p.masked_fill(
-        p.cumsum(-1) - p >= top_p, 0.0
-    )  # the probability before a token decides: one always stays
+    p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0.0)  # what stands before a token decides
     return ids.gather(-1, torch.multinomial(p, 1, generator=generator))
 
 
 @torch.no_grad()
-def generate(
-    model: Decoder,
-    ids: Tensor,
-    max_new_tokens: int,
-    cache=None,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Extend ids [batch, n] by max_new_tokens tokens: [batch, n + max_new_tokens].
+def generate(model: Decoder, ids: Tensor, max_new_tokens: int, cache=None, **sampling) -> Tensor:
+    """Extend ids [batch, n] to [batch, n + max_new_tokens]; **sampling goes to `sample`.
 
-    Without a cache every step feeds the whole text; with one, each step feeds the newest token alone.
+    Without a cache each step feeds the whole text; with one, the newest token alone.
+    Raises ValueError, before anything runs, for ids or a length that the model does not have.
     """
+    n, config = ids.shape[-1], model.config
+    if max_new_tokens < 0 or n + max_new_tokens > config.max_seq_len:
+        raise ValueError(
+            f"{n} + {max_new_tokens} tokens: at least + 0, at most {config.max_seq_len}."
+        )
+    if ids.numel() and not 0 <= ids.min() <= ids.max() < config.vocab_size:
+        raise ValueError(f"an id lies outside the vocabulary, 0 to {config.vocab_size - 1}.")
     fed = ids
     for _ in range(max_new_tokens):
-        logits = model(fed, cache, last_only=True)[:, -1]
-        token = sample(logits, temperature, top_p, generator)
+        token = sample(model(fed, cache, last_only=True)[:, -1], **sampling)
         ids = torch.cat([ids, token], dim=1)
         fed = ids if cache is None else token
     return ids

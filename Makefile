@@ -1,0 +1,77 @@
+# `make help` lists the targets. Nothing is installed outside this folder, but for a browser where tests need one.
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+NODE    := node_modules/.package-lock.json
+SITE    := _build/html
+
+# One BLAS and torch setting for every run, so that stored outputs and re-runs meet the same arithmetic.
+export PYTHONHASHSEED := 0
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_OFFLINE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help book test check lessons lab bundles format model clean node-found browser-found
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+book: $(READY) ## build the static book into _build/html
+	@$(BIN)/jupyter-book build . --warningiserror --nitpick --keep-going --quiet
+	@echo "The book is built: open $(SITE)/index.html in a browser."
+
+test: node-found browser-found check ## run every check: the fast part, every lesson again, the built book in a real browser
+	$(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout 120 \
+		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book
+	@rm -rf $(SITE)
+	@$(MAKE) --no-print-directory book
+	$(BIN)/python -m pytest -m "book or browser"
+
+check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, copies, unit tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/lessons.py --check
+	node tools/bundle.mjs --check
+	node --test tests/js/
+	$(BIN)/python -m pytest -m "not book and not browser"
+
+lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks from notebooks/*.py, and execute what changed
+	node tools/bundle.mjs
+	$(BIN)/python tools/lessons.py
+
+lab: $(READY) model ## open the lessons in JupyterLab
+	$(BIN)/jupyter lab --notebook-dir . notebooks/01_decoder.ipynb
+
+bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
+	node tools/bundle.mjs
+
+format: $(READY) ## format the Python code
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+model: $(READY)
+	@$(BIN)/python -m kvbook.models --quiet
+
+clean: ## remove what was built (the virtual environment and node_modules stay)
+	rm -rf _build
+
+$(VENV)/bin/pip:
+	@sh tools/make_venv.sh $(VENV)
+
+$(READY): requirements.txt pyproject.toml $(VENV)/bin/pip
+	@echo "Installing what requirements.txt pins (a few minutes the first time)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+node-found:
+	@sh tools/need_node.sh
+
+browser-found: $(VENV)/bin/pip
+	@$(BIN)/python tools/browser.py
+
+$(NODE): package.json package-lock.json
+	@npm ci --silent
+	@touch $@

@@ -1,0 +1,268 @@
+"""Carry each page from its text source to its executed notebook, and to the module it exports.
+
+    python tools/lessons.py              what changed: export, update, execute
+    python tools/lessons.py --force 01   the same for pages whose name starts with 01, changed or not
+    python tools/lessons.py --check      change nothing; exit 1 and name every copy that is stale
+
+A page is `notebooks/NN_name.py` or `book/index.py`, in jupytext's percent format. Beside it lies the
+notebook, with outputs. Cells tagged `export` become `kvbook/lessons/name.py`. A notebook records a
+fingerprint of all that its outputs depend on: when that differs, the page is executed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jupytext
+import nbformat
+from jupytext.combine import combine_inputs_with_outputs
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+LESSONS = ROOT / "kvbook" / "lessons"
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+
+
+def sources() -> list[Path]:
+    """The pages' text sources, in the order in which later ones build on earlier ones."""
+    return [*sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.py")), ROOT / "book" / "index.py"]
+
+
+def tags(cell: NotebookNode) -> list[str]:
+    return cell.metadata.get("tags", [])
+
+
+def read_source(path: Path) -> NotebookNode:
+    """The page as a notebook without outputs, its cells numbered so that ids never change by chance."""
+    notebook = jupytext.read(path)
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.metadata = NotebookNode(kernelspec=notebook.metadata["kernelspec"])
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number:03d}"
+    return notebook
+
+
+# Exported modules
+
+
+def exported(path: Path, notebook: NotebookNode) -> tuple[Path, str] | None:
+    """Where a page's `export` cells go, and the module's text; None for a page without such cells."""
+    cells = [cell.source.strip() for cell in notebook.cells if "export" in tags(cell)]
+    if not cells:
+        return None
+    first = next(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    title = first.splitlines()[0].lstrip("# ")
+    name = path.relative_to(ROOT).as_posix()
+    head = f'"""{title}. Generated from {name} by `make lessons`: edit that."""'
+    module = LESSONS / f"{path.stem.split('_', 1)[1]}.py"
+    return module, "\n\n".join([head, cells[0]]) + "".join(
+        f"\n\n\n{cell}" for cell in cells[1:]
+    ) + "\n"
+
+
+# What a page's outputs depend on
+
+
+def imported(tree: ast.AST) -> Iterator[Path]:
+    """The files of the kvbook modules that a piece of code imports, at its top or inside a function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "kvbook":
+                for depth in range(1, len(parts) + 1):
+                    base = ROOT.joinpath(*parts[:depth])
+                    yield from filter(Path.is_file, (base.with_suffix(".py"), base / "__init__.py"))
+
+
+def named_files(tree: ast.AST, folder: Path) -> Iterator[Path]:
+    """The files that string literals in a piece of code name, relative to a folder."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if re.fullmatch(r"[\w./-]+\.\w+", text) and (folder / text).is_file():
+                yield folder / text
+
+
+def dependencies(code: str) -> list[Path]:
+    """Every kvbook module that code reaches, and every data file that it or they name by a literal."""
+    tree = ast.parse(code)
+    found: set[Path] = set(named_files(tree, ROOT))
+    queue = list(imported(tree))
+    while queue:
+        path = queue.pop()
+        if path not in found:
+            found.add(path)
+            module = ast.parse(path.read_text())
+            found.update(named_files(module, path.parent))
+            queue.extend(imported(module))
+    return sorted(found)
+
+
+def fingerprint(notebook: NotebookNode) -> str:
+    """A sha256 over the page's code cells, the kvbook modules they reach, and the data those name."""
+    cells = [
+        [cell.source, *sorted(tags(cell))] for cell in notebook.cells if cell.cell_type == "code"
+    ]
+    code = "\n".join(re.sub(r"^[%!].*", "", source, flags=re.M) for source, *_ in cells)
+    files = [
+        [path.relative_to(ROOT).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()]
+        for path in dependencies(code)
+    ]
+    return hashlib.sha256(json.dumps([cells, files]).encode()).hexdigest()
+
+
+# Outputs
+
+
+def execute(notebook: NotebookNode, folder: Path) -> None:
+    """Run a page from top to bottom and keep its outputs; a cell that fails ends the run."""
+    client = NotebookClient(
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    notebook.metadata.get("language_info", {}).pop("version", None)
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if "remove-output" in tags(cell):
+            cell.outputs = []  # a live widget: it means nothing without the kernel that drives it
+    keep_shown_widgets(notebook)
+
+
+def keep_shown_widgets(notebook: NotebookNode) -> None:
+    """Drop the state of every widget that no stored output shows."""
+    if not (saved := notebook.metadata.get("widgets", {}).get(WIDGET_STATE)):
+        return
+    queue = [
+        output.data[WIDGET_VIEW]["model_id"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if WIDGET_VIEW in output.get("data", {})
+    ]
+    kept: dict[str, NotebookNode] = {}
+    while queue:
+        model = queue.pop()
+        if model not in kept and model in saved["state"]:
+            kept[model] = saved["state"][model]
+            queue += re.findall(r"IPY_MODEL_(\w+)", json.dumps(kept[model]))
+    if kept:
+        saved["state"] = dict(sorted(kept.items()))
+    else:
+        del notebook.metadata["widgets"]
+
+
+# The two commands
+
+
+def same_inputs(one: NotebookNode, other: NotebookNode) -> bool:
+    def inputs(notebook: NotebookNode) -> list:
+        return [[cell.cell_type, cell.source, dict(cell.metadata)] for cell in notebook.cells]
+
+    return inputs(one) == inputs(other)
+
+
+def read_notebook(path: Path) -> NotebookNode | None:
+    return nbformat.read(path, as_version=4) if path.exists() else None
+
+
+def build(path: Path, force: bool) -> None:
+    """Bring one page's module and notebook up to date, executing it when its fingerprint changed."""
+    name = path.relative_to(ROOT)
+    notebook = read_source(path)
+    if module := exported(path, notebook):
+        target, text = module
+        if not target.exists() or target.read_text() != text:
+            target.write_text(text)
+            print(f"{name}: wrote {target.relative_to(ROOT)}")
+
+    stored = read_notebook(path.with_suffix(".ipynb"))
+    current = fingerprint(notebook)
+    if force or stored is None or stored.metadata.get("kvbook", {}).get("sha256") != current:
+        print(f"{name}: executing", flush=True)
+        execute(notebook, path.parent)
+    elif same_inputs(notebook, stored):
+        return
+    else:
+        print(f"{name}: text updated, outputs kept")
+        ids = [cell.id for cell in notebook.cells]
+        metadata = stored.metadata
+        notebook = combine_inputs_with_outputs(notebook, stored)
+        notebook.metadata = metadata
+        for cell, identifier in zip(notebook.cells, ids, strict=True):
+            cell.id = identifier
+    notebook.metadata["kvbook"] = {"sha256": current}
+    nbformat.validate(notebook)
+    partial = path.with_suffix(".ipynb.partial")
+    partial.write_text(nbformat.writes(notebook) + "\n")
+    partial.replace(path.with_suffix(".ipynb"))
+
+
+def stale(path: Path) -> list[str]:
+    """What is out of date for one page, a sentence each."""
+    name = path.relative_to(ROOT)
+    notebook = read_source(path)
+    found = []
+    if module := exported(path, notebook):
+        target, text = module
+        if not target.exists() or target.read_text() != text:
+            found.append(f"{target.relative_to(ROOT)} is not what {name} exports")
+    stored = read_notebook(path.with_suffix(".ipynb"))
+    if stored is None:
+        return [*found, f"{name} has no notebook beside it"]
+    if not same_inputs(notebook, stored):
+        found.append(f"the code or text of {name.with_suffix('.ipynb')} is not that of {name}")
+    if stored.metadata.get("kvbook", {}).get("sha256") != fingerprint(notebook):
+        found.append(f"the outputs of {name.with_suffix('.ipynb')} come from other code or data")
+    return found
+
+
+def orphans() -> list[str]:
+    """Notebooks and exported modules that no source gives."""
+    pages = [path for path in sources() if path.exists()]
+    given = {path.with_suffix(".ipynb") for path in pages} | {LESSONS / "__init__.py"}
+    given |= {module[0] for path in pages if (module := exported(path, read_source(path)))}
+    present = [*(ROOT / "notebooks").glob("*.ipynb"), *LESSONS.glob("*.py")]
+    return [f"{path.relative_to(ROOT)} has no source" for path in present if path not in given]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Bring lessons up to date, or check that they are."
+    )
+    parser.add_argument("names", nargs="*", help="only pages whose file name starts so")
+    parser.add_argument("--check", action="store_true", help="change nothing, name what is stale")
+    parser.add_argument("--force", action="store_true", help="execute even what did not change")
+    options = parser.parse_args()
+    pages = [p for p in sources() if not options.names or p.name.startswith(tuple(options.names))]
+    if not pages:
+        parser.error(f"no page's name starts with {' or '.join(options.names)}")
+    if options.check:
+        found = [line for path in pages for line in stale(path)] + orphans()
+        for line in found:
+            print(f"stale: {line} (run `make lessons`)", file=sys.stderr)
+        return bool(found)
+    for path in pages:
+        build(path, options.force)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
