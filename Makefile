@@ -33,19 +33,19 @@ check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, c
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/lessons.py --check
-	node tools/bundle.mjs --check
+	node tools/bundle.mjs --check && node tools/vendor.mjs --check
 	node --test tests/js/
 	$(BIN)/python -m pytest -m "not book and not browser"
 
 lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks from notebooks/*.py, and execute what changed
-	node tools/bundle.mjs
+	node tools/bundle.mjs && node tools/vendor.mjs
 	$(BIN)/python tools/lessons.py
 
 lab: $(READY) model ## open the lessons in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir . notebooks/01_decoder.ipynb
 
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
-	node tools/bundle.mjs
+	node tools/bundle.mjs && node tools/vendor.mjs
 
 format: $(READY) ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet .

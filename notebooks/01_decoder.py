@@ -506,3 +506,108 @@ def generate(model: Decoder, ids: Tensor, max_new_tokens: int, cache=None, **sam
 
 # %%
 generate(decoder, torch.tensor([[5, 17, 2]]), max_new_tokens=6).tolist()
+
+# %% [markdown]
+# Six tokens of noise: the tiny decoder has never been trained. Time for one that has.
+
+# %% [markdown]
+# ## Measure
+#
+# ### A real model goes in
+#
+# SmolLM2-135M is small, but nothing in it is a toy: it has the same parts as models a thousand
+# times its size, and its 9 query heads share 3 key/value heads. You get its weights as a dictionary
+# from name to tensor. They were rounded to 4 bits to make the download small, and turned back into
+# float32 here; the [licences](../book/licences.md) page says more.
+
+# %%
+config = DecoderConfig(**smollm2.CONFIG)
+model = Decoder(config)
+model.load_state_dict(smollm2.weights())
+model = model.to(device).eval().requires_grad_(False)
+tokenizer = smollm2.tokenizer()
+config
+
+# %% [markdown]
+# Where do the 135 million weights sit? Count them by the part that owns them.
+
+# %%
+parts = dict.fromkeys(["embed", "attention", "mlp", "norm"], 0)
+for name, weight in model.named_parameters():
+    part = next(p for p in ["norm", "embed", "attention", "mlp"] if p in name)
+    parts[part] += weight.numel()
+total = sum(parts.values())
+for part, count in parts.items():
+    print(f"{part:10} {count:11,}  {count / total:6.1%}")
+print(f"{'all':10} {total:11,}")
+assert total == 134_515_008
+assert f"{parts['attention'] / total:.0%}" == "20%"
+
+# %% [markdown]
+# Attention has 20 % of the weights: guess 1. The cache that this book is about belongs to that fifth,
+# and it will outgrow all the rest.
+
+# %% [markdown]
+# ### Is it right?
+#
+# Fluent text proves little. This file stores the rows of `q_proj` and `k_proj` in the order that
+# neighbouring pairs need (remember the two customs). A loader that forgets to put them back still
+# writes grammatical sentences. So compare numbers: here are logits that another program computed
+# from the same file, the library `transformers`, with its own reader and its own decoder.
+
+# %%
+reference = smollm2.reference()
+ids = torch.tensor([reference["ids"]], device=device)
+with torch.no_grad():
+    logits = model(ids)[0].cpu()
+
+expected = torch.tensor(reference["logits"])  # [tokens, a few words of the vocabulary]
+found = logits[:, reference["vocabulary_ids"]]
+difference = (found - expected).abs().max().item()
+assert logits.argmax(-1).tolist() == reference["top_ids"]
+assert difference < 1e-3
+print(f"{expected.numel()} logits over {len(reference['ids'])} tokens: equal to within 1e-3")
+
+# %% [markdown]
+# Now make the mistake on purpose. Reorder the rows of every query and key matrix as the file has
+# them, and let both models continue the same text.
+
+# %%
+def as_in_the_file(weight: Tensor) -> Tensor:
+    halves = weight.view(-1, 2, config.head_dim // 2, config.dim)
+    return halves.transpose(1, 2).reshape(weight.shape)
+
+
+wrong = Decoder(config)
+wrong.load_state_dict(
+    {
+        name: as_in_the_file(weight) if "q_proj" in name or "k_proj" in name else weight
+        for name, weight in model.state_dict().items()
+    }
+)
+wrong = wrong.to(device).eval().requires_grad_(False)
+prompt = torch.tensor([tokenizer.encode("The capital of France is").ids], device=device)
+for label, decoder in (("right", model), ("wrong", wrong)):
+    print(f"{label}: {tokenizer.decode(generate(decoder, prompt, 12)[0].tolist())!r}")
+with torch.no_grad():
+    off_by = (wrong(ids)[0].cpu() - logits).abs().max().item()
+assert off_by > 1.0
+
+# %% [markdown]
+# ### It writes
+#
+# SmolLM2-135M-Instruct was tuned to answer. Its prompts are wrapped in markers that say who speaks;
+# `chat` adds them. This time, draw.
+
+# %%
+chat = torch.tensor([tokenizer.encode(smollm2.chat("What is a cache?")).ids], device=device)
+answer = generate(
+    model,
+    chat,
+    40,
+    temperature=0.7,
+    top_p=0.9,
+    generator=torch.Generator(device).manual_seed(1),
+)
+assert answer.shape[1] == chat.shape[1] + 40
+print(tokenizer.decode(answer[0, chat.shape[1] :].tolist()))

@@ -11,7 +11,10 @@ from pathlib import Path
 
 FIRST, AFTER_LAST = "CAABA, n.", "GALLOWS, n."  # all entries from C to F
 ATTRIBUTION = 25  # columns: a line indented at least so far names who is quoted
-PROSE_WIDTH = 60  # columns: an indented block with a longer line is prose if its first line is set in
+PROSE_WIDTH = (
+    60  # columns: an indented block with a longer line is prose if its first line is set in
+)
+SPEAKER = re.compile(r" *[A-Z]{2,}:")  # a dialogue: its paragraphs hang
 OUT = Path(__file__).parent.parent / "kvbook" / "models" / "devils_dictionary.txt"
 
 
@@ -21,34 +24,34 @@ def indent(line: str) -> int:
 
 
 def join(lines: list[str]) -> str:
-    """One paragraph from its lines, with single spaces; a word that ends in one hyphen goes on."""
-    text = re.sub(r"\s+", " ", "\n".join(lines)).strip()
-    return re.sub(r"(?<=\w-) (?=\w)", "", text) if any(ends_in_hyphen(x) for x in lines) else text
-
-
-def ends_in_hyphen(line: str) -> bool:
-    """Whether the line breaks inside a hyphenated word."""
-    return re.search(r"\w-$", line.rstrip()) is not None
+    """One paragraph from its lines, with single spaces; a line that breaks at a hyphen goes on."""
+    text = re.sub(r"(?<=\w-)\s*\n\s*(?=\w)", "", "\n".join(lines))
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def unwrap(block: str) -> str:
     """A block between blank lines: prose becomes one line per paragraph, verse keeps its lines."""
     lines = block.split("\n")
-    body = [line for line in lines if indent(line) < ATTRIBUTION]
-    names = [line.strip() for line in lines if indent(line) >= ATTRIBUTION]
-    depths = [indent(line) for line in body]
-    wide = any(len(line.rstrip()) > PROSE_WIDTH for line in body)
-    set_in = len(body) > 1 and depths[0] > max(depths[1:])
-    if body and (min(depths) == 0 or (wide and set_in)):
-        paragraphs: list[list[str]] = []
-        for line, depth in zip(body, depths, strict=True):
-            if depth > min(depths) or not paragraphs:
-                paragraphs.append([])
-            paragraphs[-1].append(line)
-        body = [join(paragraph) for paragraph in paragraphs]
-    else:
-        body = [line[min(depths) :].rstrip() for line in body]
-    return "\n".join(body + names)
+    depths = [indent(line) for line in lines if indent(line) < ATTRIBUTION]
+    left = min(depths, default=0)
+    wide = any(len(line.rstrip()) > PROSE_WIDTH for line in lines if indent(line) < ATTRIBUTION)
+    set_in = len(depths) > 1 and depths[0] > max(depths[1:])
+    dialogue = SPEAKER.match(lines[0]) is not None
+    prose = left == 0 or dialogue or (wide and set_in)
+
+    paragraphs: list[list[str]] = []
+    for line in lines:
+        depth = indent(line)
+        begins = (depth == left) if dialogue else (depth > left)
+        if not paragraphs or not prose or begins or depth >= ATTRIBUTION:
+            paragraphs.append([])
+        paragraphs[-1].append(line)
+    return "\n".join(
+        join(paragraph)
+        if prose or indent(paragraph[0]) >= ATTRIBUTION
+        else paragraph[0][left:].rstrip()
+        for paragraph in paragraphs
+    )
 
 
 def excerpt(source: str) -> str:

@@ -1,0 +1,86 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # How many users fit?
+#
+# You want to serve a language model. You have one GPU. **How many people can use it at the same
+# time, and what does each technique buy you?**
+#
+# Take a 7B model in fp16 and a card with 80 GB. The weights take 13.5 GB. If every user holds a
+# conversation of 4,096 tokens, the card is full at 30 users. What fills it is not the model. It is
+# the **KV cache**: for every token of every conversation, each layer keeps a key and a value, so
+# that it need not compute them again.
+#
+# This book makes you able to work that out for any model, to measure it, and to make it smaller.
+# You build a decoder, add a cache, weigh it, and then cut it term by term. Every number on these
+# pages is computed or measured by a cell that you can run.
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "A bar of 80 GB. Weights take 13.5 GB on the left; 30 equal blocks of 2.15 GB, one per user, follow; 2.1 GB stay free on the right, less than one more block."}}
+import matplotlib.pyplot as plt
+
+from kvbook import plotting
+
+GB = 10**9
+card = 80 * GB
+weights = 6_738_415_616 * 2  # Llama-2-7B: parameters, 2 bytes each
+per_token = 2 * 32 * 32 * 128 * 2  # K and V, layers, KV heads, head_dim, 2 bytes each
+per_user = 4096 * per_token
+users = (card - weights) // per_user
+free = card - weights - users * per_user
+
+plotting.use_style()
+figure, axes = plt.subplots(figsize=(8, 1.9))
+axes.barh(0, weights / GB, color=plotting.colour("weights"), edgecolor="white")
+for user in range(users):
+    left = (weights + user * per_user) / GB
+    axes.barh(0, per_user / GB, left=left, color=plotting.colour("cache"), edgecolor="white")
+axes.barh(0, free / GB, left=(card - free) / GB, color=plotting.colour("free"), edgecolor="white")
+axes.text(weights / GB / 2, 0.55, "weights", ha="center")
+axes.text((card - free + weights) / GB / 2, 0.55, "KV cache, one block per user", ha="center")
+axes.text(card / GB, 0.55, "free", ha="right")
+axes.set(xlim=(0, card / GB), ylim=(-0.5, 0.9), yticks=[], xlabel="GB of GPU memory")
+axes.set_title(f"{users} users with 4,096 tokens each fill an 80 GB card")
+plt.show()
+
+# %% tags=["hide-input"]
+print(f"weights       {weights / GB:6.2f} GB")
+print(f"one token     {per_token:,} bytes of cache")
+print(f"one user      {per_user / GB:6.2f} GB of cache")
+print(f"users         {users:6d}")
+print(f"left over     {free / GB:6.2f} GB")
+assert (users, per_token) == (30, 524_288)
+assert f"{weights / GB:.1f}" == "13.5"
+
+# %% [markdown]
+# This is arithmetic, not a measurement: a server also needs room for activations and its own
+# buffers. The lessons go on to measure.
+#
+# ## Where to start
+#
+# - **You size or run servers.** Read the [first lesson](../notebooks/01_decoder.ipynb) quickly, for
+#   its names.
+# - **You study.** Read the lessons in order, on your own machine or on a borrowed GPU. Each asks
+#   you to guess before it measures. [How to read this book](how_to_read.md) says how to run them.
+# - **You teach.** Each lesson stands alone as a notebook, with exercises and folded answers.
+#
+# ## The lessons
+#
+# | Lesson | What you find out | Time |
+# |---|---|---|
+# | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | A decoder fits in under 200 lines. Without a cache, writing the 16th token processes 20 tokens, 19 of them again. | 40 min |
+#
+# The next lesson keeps what this one computes again and again. Then the book weighs what is kept,
+# and cuts it.
+
+# %% [markdown]
+# ## Where the question comes from
+#
+# The question, and the first version of the arithmetic above, come from the post *Why the KV
+# cache, not the weights, decides how many users an LLM server can hold* (25 October 2026). The
+# [references](references.md) list all papers that the lessons draw on.

@@ -1,0 +1,368 @@
+"""Lesson 1's decoder against transformers' Llama, sampling against plain Python, bad inputs."""
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from kvbook.lessons import decoder
+from kvbook.lessons.decoder import Decoder, DecoderConfig, generate, sample
+
+SHAPES = {  # every size differs from every other, so that no two can be swapped unnoticed
+    "mha": {"n_heads": 4, "n_kv_heads": 4, "head_dim": 14, "dim": 48},
+    "gqa": {"n_heads": 6, "n_kv_heads": 2, "head_dim": 10, "dim": 42},
+    "mqa": {"n_heads": 5, "n_kv_heads": 1, "head_dim": 8, "dim": 35},
+}
+NAMES = {
+    "input_layernorm": "attention_norm",
+    "self_attn": "attention",
+    "post_attention_layernorm": "mlp_norm",
+}
+
+
+def shape(name: str) -> DecoderConfig:
+    """One of the shapes; theta and eps are unusual, so that a forgotten one shows."""
+    return DecoderConfig(
+        vocab_size=97,
+        n_layers=3,
+        ffn_dim=68,
+        max_seq_len=64,
+        rope_theta=777.0,
+        norm_eps=0.01,
+        **SHAPES[name],
+    )
+
+
+def pair(config: DecoderConfig, seed: int = 0) -> tuple[Decoder, LlamaForCausalLM]:
+    """Our decoder and transformers' with the same random weights, norms included."""
+    theirs = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.dim,
+            intermediate_size=config.ffn_dim,
+            num_hidden_layers=config.n_layers,
+            num_attention_heads=config.n_heads,
+            num_key_value_heads=config.n_kv_heads,
+            head_dim=config.head_dim,
+            max_position_embeddings=config.max_seq_len,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            rms_norm_eps=config.norm_eps,
+            tie_word_embeddings=True,
+            attn_implementation="eager",
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        )
+    ).eval()
+    random = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, weight in theirs.named_parameters():
+        mean, std = (1.0, 0.5) if "norm" in name else (0.0, 1.5 / math.sqrt(weight.shape[-1]))
+        weight.data = torch.randn(weight.shape, generator=random) * std + mean
+        weights[ours_name(name)] = weight.data.clone()
+    ours = Decoder(config).eval()
+    ours.load_state_dict(weights)
+    return ours, theirs
+
+
+def ours_name(name: str) -> str:
+    """transformers' name of a parameter -> the decoder's."""
+    name = (
+        name.removeprefix("model.").replace("embed_tokens", "embed").replace("layers.", "blocks.")
+    )
+    for theirs, ours in NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+def some_ids(config: DecoderConfig, *size: int, seed: int = 1) -> Tensor:
+    """Random token ids."""
+    return torch.randint(config.vocab_size, size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def models(request: pytest.FixtureRequest) -> tuple[Decoder, LlamaForCausalLM]:
+    return pair(shape(request.param))
+
+
+@pytest.mark.parametrize(("batch", "q_len"), [(1, 1), (2, 3), (3, 31), (1, 64)])
+@torch.no_grad()
+def test_logits_are_those_of_transformers(models: Any, batch: int, q_len: int) -> None:
+    ours, theirs = models
+    ids = some_ids(ours.config, batch, q_len)
+    expected = theirs(ids).logits
+    got = ours(ids)
+    assert got.shape == (batch, q_len, ours.config.vocab_size)
+    assert expected.std() > 0.5  # weights that leave the logits flat would prove nothing
+    assert (got - expected).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("change", [{"rope_theta": 778.0}, {"norm_eps": 0.011}])
+@torch.no_grad()
+def test_the_comparison_notices_a_small_change(change: dict[str, float]) -> None:
+    ours, theirs = pair(shape("gqa"))
+    other = Decoder(replace(ours.config, **change)).eval()
+    other.load_state_dict(ours.state_dict())
+    ids = some_ids(ours.config, 2, 31)
+    assert (other(ids) - theirs(ids).logits).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_greedy_text_is_that_of_transformers(models: Any) -> None:
+    ours, theirs = models
+    ids = some_ids(ours.config, 3, 5)
+    expected = theirs.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=37, do_sample=False
+    )
+    got = generate(ours, ids, 37)
+    assert got.shape == (3, 42)
+    assert got.tolist() == expected.tolist()
+    assert len(set(got[0].tolist())) > 8  # a constant answer would prove little
+
+
+@torch.no_grad()
+def test_last_only_gives_the_last_logits(models: Any) -> None:
+    ours, _ = models
+    ids = some_ids(ours.config, 2, 7)
+    torch.testing.assert_close(ours(ids, last_only=True), ours(ids)[:, -1:])
+
+
+@torch.no_grad()
+def test_a_padded_row_gives_its_own_last_logits(models: Any) -> None:
+    ours, _ = models
+    ids, counts = some_ids(ours.config, 3, 7), torch.tensor([4, 7, 1])
+    got = ours(ids, counts=counts, last_only=True)
+    assert got.shape == (3, 1, ours.config.vocab_size)
+    for row, count in enumerate(counts.tolist()):
+        torch.testing.assert_close(got[row, 0], ours(ids[row : row + 1, :count])[0, -1])
+
+
+def test_state_dict_has_the_names_that_loaders_use() -> None:
+    config = replace(shape("gqa"), n_layers=1)
+    kinds = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    assert set(Decoder(config).state_dict()) == {
+        "embed.weight",
+        "norm.weight",
+        "blocks.0.attention_norm.weight",
+        "blocks.0.mlp_norm.weight",
+        *(f"blocks.0.attention.{kind}.weight" for kind in kinds),
+        *(f"blocks.0.mlp.{kind}_proj.weight" for kind in ("gate", "up", "down")),
+    }
+
+
+# --- sampling ---
+
+
+def distribution(logits: Tensor, **sampling: Any) -> Tensor:
+    """The exact distribution that `sample` draws from: [batch, vocab_size] -> the same.
+
+    Draws every index in turn in place of torch.multinomial, and adds up the weights by token.
+    """
+    result = torch.zeros_like(logits, dtype=torch.float64)
+    rows = torch.arange(len(logits))
+    seen: list[Tensor] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for index in range(logits.shape[-1]):
+
+            def draw(p: Tensor, n: int, *_: Any, at: int = index, **__: Any) -> Tensor:
+                assert n == 1
+                seen.append(p)
+                return torch.full((len(p), 1), at)
+
+            patch.setattr(torch, "multinomial", draw)
+            token = sample(logits, generator=torch.Generator(), **sampling)
+            assert token.shape == (len(logits), 1)
+            result[rows, token[:, 0]] += seen[-1][:, index].double()
+    assert len(seen) == logits.shape[-1], "sample no longer draws with torch.multinomial"
+    return result / result.sum(-1, keepdim=True)
+
+
+def plain_distribution(logits: list[float], temperature: float, top_p: float) -> list[float]:
+    """The same by the definition: fewest likeliest tokens that hold top_p of the probability."""
+    highest = max(logits)
+    weights = [math.exp((x - highest) / temperature) for x in logits]
+    p = [weight / sum(weights) for weight in weights]
+    held, kept = 0.0, set()
+    for token in sorted(range(len(p)), key=lambda t: -p[t]):
+        assume(abs(held - top_p) > 1e-5)  # float32 may decide a tie either way
+        if held >= top_p:
+            break
+        kept.add(token)
+        held += p[token]
+    return [p[token] / held if token in kept else 0.0 for token in range(len(p))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(2, 17).flatmap(
+        lambda n: st.lists(
+            st.lists(st.integers(-60, 60), min_size=n, max_size=n, unique=True),
+            min_size=1,
+            max_size=3,
+        )
+    ),
+    temperature=st.floats(0.25, 5),
+    top_p=st.floats(0.01, 1),
+)
+def test_sampling_draws_from_the_distribution_by_definition(
+    rows: list[list[int]], temperature: float, top_p: float
+) -> None:
+    logits = torch.tensor(rows, dtype=torch.float32) / 10
+    expected = [plain_distribution(row, temperature, top_p) for row in logits.tolist()]
+    got = distribution(logits, temperature=temperature, top_p=top_p)
+    torch.testing.assert_close(got, torch.tensor(expected).double(), atol=1e-5, rtol=0)
+
+
+def test_temperature_alone_is_the_softmax() -> None:
+    logits = torch.randn(3, 23, generator=torch.Generator().manual_seed(5))
+    got = distribution(logits, temperature=0.7)
+    torch.testing.assert_close(got, (logits.double() / 0.7).softmax(-1), atol=1e-6, rtol=0)
+
+
+def test_a_tiny_top_p_leaves_the_likeliest_token() -> None:
+    logits = torch.randn(4, 23, generator=torch.Generator().manual_seed(6))
+    got = sample(logits, temperature=3.0, top_p=1e-9, generator=torch.Generator().manual_seed(1))
+    assert got.tolist() == logits.argmax(-1, keepdim=True).tolist()
+
+
+def test_temperature_zero_is_greedy_and_needs_no_generator() -> None:
+    logits = torch.randn(4, 23, generator=torch.Generator().manual_seed(7))
+    assert sample(logits).tolist() == logits.argmax(-1, keepdim=True).tolist()
+
+
+def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
+    ours, _ = pair(shape("gqa"))
+    ids = some_ids(ours.config, 2, 5)
+
+    def text(seed: int) -> list[list[int]]:
+        random = torch.Generator().manual_seed(seed)
+        return generate(ours, ids, 20, temperature=1.0, top_p=0.9, generator=random).tolist()
+
+    assert text(3) == text(3)
+    assert text(3) != text(4)
+    assert text(3) != generate(ours, ids, 20).tolist()
+
+
+# --- bad inputs: a ValueError with one sentence that names the value ---
+
+
+def complains(*names: str) -> Any:
+    """Expect a ValueError whose message is one line and names all of these."""
+    parts = "".join(rf"(?=.*(?<![\w.]){re.escape(name)}(?![\w]))" for name in names)
+    return pytest.raises(ValueError, match=rf"\A{parts}[^\n]+\.\Z")
+
+
+@pytest.fixture(scope="module")
+def model() -> Decoder:
+    return pair(shape("gqa"))[0]
+
+
+@pytest.mark.parametrize("name", [*SHAPES["gqa"], "vocab_size", "n_layers", "ffn_dim"])
+@pytest.mark.parametrize("value", [0, -3])
+def test_a_size_below_one(name: str, value: int) -> None:
+    with complains(name, str(value)):
+        replace(shape("gqa"), **{name: value})
+
+
+@pytest.mark.parametrize("name", ["max_seq_len", "rope_theta", "norm_eps"])
+@pytest.mark.parametrize("value", [0, -1, math.nan])
+def test_a_limit_that_is_not_positive(name: str, value: float) -> None:
+    with complains(name, str(value)):
+        replace(shape("gqa"), **{name: value})
+
+
+def test_heads_that_do_not_divide() -> None:
+    with complains("n_heads", "7", "n_kv_heads", "2"):
+        replace(shape("gqa"), n_heads=7)
+
+
+def test_an_odd_head_dim() -> None:
+    with complains("head_dim", "11"):
+        replace(shape("gqa"), head_dim=11)
+
+
+def test_a_prompt_longer_than_the_model(model: Decoder) -> None:
+    with complains("65", "max_seq_len", "64"):
+        model(some_ids(model.config, 1, 65))
+    with complains("65", "64"):
+        generate(model, some_ids(model.config, 1, 65), 1)
+
+
+def test_a_text_that_fits_exactly(model: Decoder) -> None:
+    assert generate(model, some_ids(model.config, 1, 60), 4).shape == (1, 64)
+    assert generate(model, some_ids(model.config, 1, 60), 0).shape == (1, 60)
+
+
+def test_an_answer_that_does_not_fit_is_refused_before_anything_runs(
+    model: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
+    with complains("60", "5", "64"):
+        generate(model, some_ids(model.config, 1, 60), 5)
+
+
+@pytest.mark.parametrize("size", [(1, 0), (0, 3)])
+def test_an_empty_prompt(model: Decoder, size: tuple[int, int]) -> None:
+    ids = torch.zeros(size, dtype=torch.long)
+    with complains("ids", str(list(size))):
+        model(ids)
+    with complains("ids", str(list(size))):
+        generate(model, ids, 3)
+
+
+def test_ids_of_one_dimension(model: Decoder) -> None:
+    with complains("ids", "[3]"):
+        model(torch.tensor([1, 2, 3]))
+    with complains("ids", "[3]"):
+        generate(model, torch.tensor([1, 2, 3]), 3)
+
+
+@pytest.mark.parametrize("bad", [-1, 97, 12345])
+def test_ids_outside_the_vocabulary(model: Decoder, bad: int) -> None:
+    with complains(str(bad), "96"):
+        generate(model, torch.tensor([[5, bad, 7]]), 3)
+
+
+def test_a_negative_number_of_new_tokens(model: Decoder) -> None:
+    with complains("-2"):
+        generate(model, some_ids(model.config, 1, 4), -2)
+
+
+@pytest.mark.parametrize("temperature", [-0.5, math.nan])
+def test_a_bad_temperature(temperature: float) -> None:
+    with complains("temperature", str(temperature)):
+        sample(torch.randn(1, 5), temperature, 1.0, torch.Generator())
+
+
+@pytest.mark.parametrize("top_p", [0.0, -0.1, 1.5, math.nan])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_bad_top_p(temperature: float, top_p: float) -> None:
+    with complains("top_p", str(top_p)):
+        sample(torch.randn(1, 5), temperature, top_p, torch.Generator())
+
+
+def test_sampling_without_a_generator(model: Decoder) -> None:
+    with complains("temperature", "torch.Generator"):
+        sample(torch.randn(1, 5), temperature=0.8)
+    with complains("temperature", "torch.Generator"):
+        generate(model, some_ids(model.config, 1, 4), 3, temperature=0.8)
+
+
+@pytest.mark.parametrize("counts", [[4, 8], [-1, 3]])
+def test_counts_that_a_row_cannot_have(model: Decoder, counts: list[int]) -> None:
+    with complains("counts", str(counts)):
+        model(some_ids(model.config, 2, 7), counts=torch.tensor(counts))
+
+
+def test_the_module_exports_what_later_lessons_import() -> None:
+    names = (
+        "DecoderConfig RMSNorm rope_angles rotate Attention SwiGLU Block Decoder sample generate"
+    )
+    assert all(hasattr(decoder, name) for name in names.split())

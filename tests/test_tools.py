@@ -1,0 +1,145 @@
+"""The tools say what is stale and what a machine lacks; each test breaks one thing to hear it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of what the lessons' tool reads, to break at will."""
+    for name in ("tools", "notebooks", "book", "kvbook"):
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "vendor")
+        )
+    return tmp_path
+
+
+def check(copy: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, copy / "tools/lessons.py", "--check"], capture_output=True, text=True
+    )
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_a_fresh_tree_is_current(copy: Path) -> None:
+    result = check(copy)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+STALE = {
+    "exported module": ("kvbook/lessons/decoder.py", "class Block", "class  Block"),
+    "code of a source": ("notebooks/01_decoder.py", "manual_seed(0)", "manual_seed(1)"),
+    "text of a source": ("notebooks/01_decoder.py", "Last, the loop.", "At last, the loop."),
+    "text of a notebook": ("notebooks/01_decoder.ipynb", "Last, the loop.", "At last, the loop."),
+    "a tag": ("notebooks/01_decoder.ipynb", '"export"', '"hide-input"'),
+    "an imported module": ("kvbook/plotting.py", '"""', '"""A changed module. '),
+    "a bundle": ("kvbook/explorer/static/attention.js", "render", "rendre"),
+    "data": ("kvbook/palette.json", "#", "#0"),
+    "reference data": ("kvbook/models/smollm2_reference.json", "logits", "logit"),
+    "the landing page": ("book/index.py", "80 * GB", "81 * GB"),
+}
+
+
+@pytest.mark.parametrize("what", STALE)
+def test_whatever_is_stale_fails(copy: Path, what: str) -> None:
+    name, old, new = STALE[what]
+    edit(copy / name, old, new)
+    result = check(copy)
+    assert result.returncode == 1
+    assert re.search(r"^stale: .+ \(run `make lessons`\)$", result.stderr, re.M)
+
+
+def test_a_notebook_or_module_without_a_source_is_named(copy: Path) -> None:
+    (copy / "kvbook/lessons/left_over.py").write_text("")
+    (copy / "notebooks/99_gone.ipynb").write_text("{}")
+    result = check(copy)
+    assert result.returncode == 1
+    assert "kvbook/lessons/left_over.py has no source" in result.stderr
+    assert "notebooks/99_gone.ipynb has no source" in result.stderr
+
+
+def test_a_text_edit_keeps_the_outputs_and_needs_no_run(copy: Path) -> None:
+    notebook = copy / "notebooks/01_decoder.ipynb"
+    before = notebook.read_text()
+    edit(copy / "notebooks/01_decoder.py", "Last, the loop.", "At last, the loop.")
+    command = [sys.executable, copy / "tools/lessons.py", "01"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "outputs kept" in result.stdout
+    assert notebook.read_text() == before.replace("Last, the loop.", "At last, the loop.")
+    assert check(copy).returncode == 0
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder for the PATH with a shell and the small tools alone."""
+    for name in ("sh", "sed", "printf", "env"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    yield tmp_path
+
+
+def run(command: list[str | Path], path: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": str(path), "HOME": os.environ.get("HOME", "/"), **extra}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+
+
+def pretend(folder: Path, name: str, answer: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\necho {answer}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("node", "npm", "fine"),
+    [
+        (None, None, False),
+        ("v18.19.0", "9.2.0", False),
+        ("v20.0.0", None, False),
+        ("v20.0.0", "10", True),
+    ],
+)
+def test_missing_or_old_node_is_said_in_one_line(
+    bare_path: Path, node: str | None, npm: str | None, fine: bool
+) -> None:
+    for name, answer in (("node", node), ("npm", npm)):
+        if answer:
+            pretend(bare_path, name, answer)
+    result = run(["sh", ROOT / "tools/need_node.sh"], bare_path)
+    assert (result.returncode == 0) is fine
+    assert len(result.stderr.splitlines()) == (0 if fine else 1)
+    if not fine:
+        assert "Node.js 20 or newer" in result.stderr
+        assert (node or "none") in result.stderr
+
+
+def test_no_python_that_fits_is_said_in_one_line(bare_path: Path, tmp_path: Path) -> None:
+    pretend(bare_path, "python3", "Python 3.9.2; exit 1")
+    result = run(["sh", ROOT / "tools/make_venv.sh", tmp_path / "venv"], bare_path)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "3.11, 3.12 or 3.13" in result.stderr
+    assert "Python 3.9.2" in result.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_a_browser_that_cannot_run_is_named(bare_path: Path) -> None:
+    result = run(
+        [sys.executable, "tools/browser.py"], bare_path, KVBOOK_CHROMIUM="/no/such/browser"
+    )
+    assert result.returncode == 1
+    assert "/no/such/browser" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
