@@ -52,6 +52,7 @@ from torch import Generator, Tensor, nn
 # The cell above is all that the decoder itself imports. The next one is for this page alone.
 
 # %%
+import statistics
 import time
 
 import ipywidgets
@@ -459,7 +460,8 @@ def sample(
     if generator is None:
         raise ValueError("temperature > 0 draws at random and needs a torch.Generator.")
     p, ids = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
-    p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0.0)  # what stands before a token decides
+    if top_p < 1:
+        p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0.0)  # what stands before a token decides
     return ids.gather(-1, torch.multinomial(p, 1, generator=generator))
 
 
@@ -556,21 +558,22 @@ assert f"{parts['attention'] / total:.0%}" == "20%"
 # from the same file, the library `transformers`, with its own reader and its own decoder.
 
 # %%
-reference = smollm2.reference()
+reference = smollm2.reference()["logits"]
 ids = torch.tensor([reference["ids"]], device=device)
 with torch.no_grad():
     logits = model(ids)[0].cpu()
 
-expected = torch.tensor(reference["logits"])  # [tokens, a few words of the vocabulary]
-found = logits[:, reference["vocabulary_ids"]]
+expected = torch.tensor(reference["probe_logits"])  # [tokens, 8 words of the vocabulary]
+found = logits[:, reference["probe_ids"]]
 difference = (found - expected).abs().max().item()
-assert logits.argmax(-1).tolist() == reference["top_ids"]
+assert logits.argmax(-1).tolist() == reference["top_id"]
 assert difference < 1e-3
 print(f"{expected.numel()} logits over {len(reference['ids'])} tokens: equal to within 1e-3")
 
 # %% [markdown]
 # Now make the mistake on purpose. Reorder the rows of every query and key matrix as the file has
 # them, and let both models continue the same text.
+
 
 # %%
 def as_in_the_file(weight: Tensor) -> Tensor:
@@ -611,3 +614,324 @@ answer = generate(
 )
 assert answer.shape[1] == chat.shape[1] + 40
 print(tokenizer.decode(answer[0, chat.shape[1] :].tolist()))
+
+# %% [markdown]
+# The sentences are well formed. Whether they are true is another matter: this is a very small
+# model.
+#
+# Temperature and top-p are best understood by moving them. The next cell needs a kernel, so it
+# shows nothing on the published page. Run the notebook and move the sliders: each move runs the
+# real model again, draws the probabilities of the next token, and writes a continuation.
+
+# %% tags=["remove-output", "nbval-ignore-output"]
+temperature_slider = ipywidgets.FloatSlider(
+    value=0.7, min=0.0, max=2.0, step=0.1, description="temperature", continuous_update=False
+)
+top_p_slider = ipywidgets.FloatSlider(
+    value=0.9, min=0.05, max=1.0, step=0.05, description="top-p", continuous_update=False
+)
+shown = {}
+
+
+def draw(temperature: float, top_p: float) -> None:
+    with torch.no_grad():
+        scores = model(prompt, last_only=True)[0, -1]
+    p, order = (scores.float() / max(temperature, 1e-3)).softmax(-1).sort(descending=True)
+    kept = p.cumsum(-1) - p < (top_p if top_p < 1 else float("inf"))
+    if temperature == 0:
+        kept[1:] = False
+    seed = torch.Generator(device).manual_seed(0)
+    text = generate(model, prompt, 12, temperature=temperature, top_p=top_p, generator=seed)
+    shown.update(
+        bars=p[:12].tolist(), kept=int(kept.sum()), text=tokenizer.decode(text[0].tolist())
+    )
+    words = [tokenizer.decode([i]) for i in order[:12].tolist()]
+    colours = [plotting.colour("query" if k else "free") for k in kept[:12].tolist()]
+    plt.bar(range(12), shown["bars"], color=colours, tick_label=[repr(word) for word in words])
+    plt.xticks(rotation=45, ha="right")
+    plt.ylabel("probability")
+    plt.title(f"{shown['kept']:,} tokens can be drawn")
+    plt.show()
+    print(shown["text"])
+
+
+controls = {"temperature": temperature_slider, "top_p": top_p_slider}
+ipywidgets.VBox([*controls.values(), ipywidgets.interactive_output(draw, controls)])
+
+# %%
+cold = dict(shown)
+temperature_slider.value, top_p_slider.value = 1.5, 1.0
+assert shown["bars"][0] < cold["bars"][0]  # warmer is flatter
+assert shown["kept"] == config.vocab_size > cold["kept"]  # nothing is cut off
+assert shown["text"] != cold["text"]
+temperature_slider.value = 0.0
+assert shown["kept"] == 1  # greedy
+
+# %% [markdown]
+# ### How much work is a token?
+#
+# Each step of `generate` feeds the whole text. Count what that means: a hook on one key projection
+# sees how many tokens pass through it. The prompt has 5 tokens; write 16.
+
+# %%
+prompt = torch.tensor([tokenizer.encode("A cache is a small").ids], device=device)
+processed = []
+hook = model.blocks[0].attention.k_proj.register_forward_hook(
+    lambda module, inputs, output: processed.append(inputs[0].shape[1])
+)
+text = generate(model, prompt, 16)
+hook.remove()
+print(tokenizer.decode(text[0].tolist()))
+print("tokens processed at each step:", processed)
+print("in all:", sum(processed))
+
+# %%
+fresh = [processed[0]] + [1] * 15
+repeated = sum(processed) - sum(fresh)
+assert prompt.shape[1] == 5
+assert processed[-1] == 20
+assert (sum(processed), sum(fresh), repeated) == (200, 20, 180)
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Stacked bars, one per step from 1 to 16. The first step processes 5 new tokens. Every later step processes 1 new token and repeats all earlier ones: 5 at step 2, rising evenly to 19 at step 16."}}
+again = [total - new for total, new in zip(processed, fresh, strict=True)]
+steps = range(1, 17)
+plt.bar(steps, fresh, color=plotting.colour("query"), label="processed for the first time")
+plt.bar(steps, again, bottom=fresh, color=plotting.colour("free"), label="processed before")
+plt.xlabel("step, each writing one token")
+plt.ylabel("tokens processed per layer")
+plt.title("180 of the 200 tokens processed were processed before")
+plt.legend()
+plt.show()
+
+# %% [markdown]
+# The 16th step processes 20 tokens, and 19 of them were there in the step before: guess 3. Over all
+# 16 steps, 180 of 200 were repeats.
+#
+# Repeats cost time. Here is one step at three lengths of text, each the median of 5 runs on this
+# machine. The seconds differ from machine to machine, and on a GPU short texts all take about the
+# same; the number of tokens processed does not differ.
+
+# %% tags=["nbval-ignore-output"]
+times = {}
+for length in (16, 64, 256):
+    text = ids[:, :1].expand(1, length)
+    runs = []
+    for _ in range(6):
+        start = time.perf_counter()
+        generate(model, text, 1).cpu()
+        runs.append(time.perf_counter() - start)
+    times[length] = statistics.median(runs[1:])  # the first run warms up
+for length, seconds in times.items():
+    print(f"{length:4} tokens: {1000 * seconds:7.1f} ms for one more token, on {device}")
+
+# %%
+assert list(times) == [16, 64, 256]
+assert min(times.values()) > 0
+
+# %% [markdown]
+# ## Explore
+#
+# What do the heads look at? You can ask them without touching the decoder. Pass something in the
+# place of `cache` that keeps the weights on its way to the same answer. It has to answer for
+# three more things: where the tokens stand, how many came before, and that a pass is over.
+
+
+# %%
+class Watcher:
+    """Stands where a cache would, and keeps the attention weights of one pass over one text."""
+
+    lengths = torch.zeros(1, dtype=torch.long)
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []  # per layer: [n_heads, n, n]
+
+    def positions(self, q_len: int) -> Tensor:
+        return torch.arange(q_len, device=device)[None]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = attention_weights(q, k)
+        self.weights.append(weights[0].cpu())
+        return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+
+    def advance(self, counts: Tensor) -> None:
+        pass
+
+
+def watch(text: str) -> tuple[Tensor, list[str]]:
+    """Attention weights [n_layers, n_heads, n, n] of a text, and its tokens."""
+    ids = tokenizer.encode(text).ids[:24]
+    watcher = Watcher()
+    with torch.no_grad():
+        watched = model(torch.tensor([ids], device=device), watcher)
+        plain = model(torch.tensor([ids], device=device))
+    torch.testing.assert_close(watched, plain, atol=1e-3, rtol=0)  # watching changes nothing
+    return torch.stack(watcher.weights), [tokenizer.decode([i]) for i in ids]
+
+
+# %% [markdown]
+# Take a sentence that repeats itself, and look for the purest head of four kinds.
+
+# %%
+weights, tokens = watch("The first cat saw the second cat, and the second cat saw the first cat.")
+n = len(tokens)
+same = torch.tensor([[i > j and tokens[i] == tokens[j] for j in range(n)] for i in range(n)])
+after_same = same.roll(1, dims=1)  # the token that followed an earlier copy
+after_same[:, 0] = False
+later = same.any(1)  # the tokens that have an earlier copy
+kinds = {
+    "first token": weights[:, :, 1:, 0].mean(-1),
+    "token before": weights.diagonal(-1, dim1=-2, dim2=-1).mean(-1),
+    "same word": (weights * same).sum(-1)[:, :, later].mean(-1),
+    "what came next": (weights * after_same).sum(-1)[:, :, later].mean(-1),
+}
+purest = {kind: divmod(share.argmax().item(), config.n_heads) for kind, share in kinds.items()}
+for kind, (layer, head) in purest.items():
+    share = kinds[kind][layer, head]
+    print(f"{kind:15} layer {layer:2}, head {head}: {share:4.0%} of its attention on average")
+print(f"{'first token':15} all heads:         {kinds['first token'].mean():4.0%}")
+assert purest["first token"] == (18, 8)
+assert f"{kinds['first token'].mean():.0%}" == "51%"
+
+# %%
+presets = [
+    {"label": kind, "layer": layer, "head": head, "query": n - 2}
+    for kind, (layer, head) in purest.items()
+]
+AttentionExplorer(
+    weights,
+    tokens,
+    presets=presets,
+    compute=watch,
+    layer=purest["what came next"][0],
+    head=purest["what came next"][1],
+    query=n - 2,
+)
+
+# %% [markdown]
+# Move the layer, the head and the token. Three things are worth seeing.
+#
+# - The upper triangle is always empty: no token looks ahead. Whatever you add at the end of the
+#   sentence, the rows above stay as they are.
+# - Some heads have a trade you can name. One looks at the token before. One finds the earlier copy of
+#   the same word. One looks at what followed that copy, which is a way to guess what comes next.
+# - Averaged over all 270 heads, half of the attention of every later token (51 %) rests on the first
+#   one, a mere "The". It serves as a place to put attention that is wanted nowhere else. Lesson 9
+#   shows what happens to a model when you throw it away.
+#
+# What this does not show: that a head *does* what its pattern looks like. One sentence of 17 tokens
+# is an example, not a proof. The explorer rounds each weight to 8 bits.
+
+# %% [markdown]
+# ## Check yourself
+#
+# Try each before you unfold the answer. The answers run as they stand, in a new cell.
+#
+# **1. More heads.** SmolLM2 has 3 key/value heads for 9 query heads. How many weights would one
+# layer's attention have with 9?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# `q_proj` and `o_proj` stay as they are, 576 × 576 each. `k_proj` and `v_proj` grow from 576 × 192 to
+# 576 × 576. So 884,736 weights become 1,327,104.
+#
+# ```python
+# from kvbook.lessons.decoder import Attention, DecoderConfig
+#
+# shape = dict(vocab_size=1, dim=576, n_layers=1, n_heads=9, head_dim=64, ffn_dim=1, max_seq_len=1)
+# counts = {}
+# for n_kv_heads in (3, 9):
+#     attention = Attention(DecoderConfig(**shape, n_kv_heads=n_kv_heads), layer=0)
+#     counts[n_kv_heads] = sum(weight.numel() for weight in attention.parameters())
+# assert counts == {3: 884_736, 9: 1_327_104}
+# ```
+#
+# </details>
+#
+# **2. The wrong mask.** Somebody wants to save work. They feed one query, for the last token, with all 5
+# keys, and keep `is_causal=True`. Which keys does the query see?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Only the first. PyTorch aligns this mask at the top left: query row 0 may see key 0. It does not
+# know that your one query stands at position 4. The output is the first value, whatever the scores
+# say. Lesson 2 meets this again.
+#
+# ```python
+# import torch
+# import torch.nn.functional as F
+#
+# generator = torch.Generator().manual_seed(0)
+# q = torch.randn(1, 2, 1, 8, generator=generator)
+# k = torch.randn(1, 2, 5, 8, generator=generator)
+# v = torch.randn(1, 2, 5, 8, generator=generator)
+# wrong = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+# right = F.scaled_dot_product_attention(q, k, v)
+# torch.testing.assert_close(wrong, v[:, :, :1])
+# assert (wrong - right).abs().max() > 0.1
+# ```
+#
+# </details>
+#
+# **3. A test that cannot fail.** A friend wants to test that a decoder starts at position 0. The test
+# runs it once with positions 0, 1, 2, … and once with 1, 2, 3, … and compares the logits. What does it find?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Nothing: the logits agree. All distances stayed the same, and RoPE shows attention nothing else. A test that
+# can fail moves *some* of the tokens.
+#
+# ```python
+# import torch
+# from kvbook.lessons.decoder import rope_angles, rotate
+#
+# generator = torch.Generator().manual_seed(0)
+# q, k = (torch.randn(1, 1, 4, 64, generator=generator) for _ in range(2))
+#
+# def scores(q_positions, k_positions):
+#     angles = [rope_angles(torch.tensor([p]), 64, 1e5) for p in (q_positions, k_positions)]
+#     return rotate(q, *angles[0]) @ rotate(k, *angles[1]).mT
+#
+# plain = scores([0, 1, 2, 3], [0, 1, 2, 3])
+# torch.testing.assert_close(scores([1, 2, 3, 4], [1, 2, 3, 4]), plain, atol=1e-4, rtol=0)
+# assert (scores([1, 2, 3, 4], [0, 1, 2, 3]) - plain).abs().max() > 0.1
+# ```
+#
+# </details>
+#
+# **4. Why float32?** In float16 the largest number is 65,504. At which coordinate does the square in
+# RMSNorm overflow?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# At 256: its square is 65,536. Residual streams of real models hold coordinates far above that, so the sum is taken in
+# float32.
+#
+# ```python
+# import torch
+# from kvbook.lessons.decoder import RMSNorm
+#
+# x = torch.tensor([256.0, 1.0], dtype=torch.float16)
+# assert x.square()[0] == float("inf")
+# assert RMSNorm(2, 1e-5).half()(x).isfinite().all()
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## What changed
+#
+# Each lesson adds a line to this ledger.
+#
+# | Lesson | Cache per token | Tokens processed to write the 16th token after a prompt of 5 | What limits the users |
+# |---|---|---|---|
+# | 1. A decoder | 0 bytes | 20 per layer | work: every step repeats the whole text |
+#
+# ## Next
+#
+# Of the 20 tokens in the last step, 19 had been processed before. Did the model learn anything new about
+# them? If not, what exactly would you have to keep, and where, so that the step could be
+# fed one token and still give the same logits? Lesson 2 finds out, and counts what it saves.

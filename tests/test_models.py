@@ -565,6 +565,13 @@ def test_leftovers_beside_a_whole_file_are_removed(folder: Path, standin: Archiv
     assert names(folder) == ["tiny.gguf"]
 
 
+def test_a_workplace_starts_without_what_a_killed_process_left(folder: Path) -> None:
+    (folder / f"{cache.PARTIAL}abc").mkdir(parents=True)
+    with cache.workplace(folder, 0) as place:
+        assert names(folder) == [place.name]
+    assert names(folder) == []
+
+
 def test_the_work_of_a_living_process_is_left_alone(folder: Path, standin: Archive) -> None:
     with cache.workplace(folder, 0) as place:
         (folder / "tiny.gguf").write_bytes(SECRET)

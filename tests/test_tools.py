@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,11 +85,11 @@ def test_a_text_edit_keeps_the_outputs_and_needs_no_run(copy: Path) -> None:
 
 
 @pytest.fixture
-def bare_path(tmp_path: Path) -> Iterator[Path]:
+def bare_path(tmp_path: Path) -> Path:
     """A folder for the PATH with a shell and the small tools alone."""
     for name in ("sh", "sed", "printf", "env"):
         (tmp_path / name).symlink_to(shutil.which(name))
-    yield tmp_path
+    return tmp_path
 
 
 def run(command: list[str | Path], path: Path, **extra: str) -> subprocess.CompletedProcess[str]:

@@ -171,7 +171,8 @@ def sample(
     if generator is None:
         raise ValueError("temperature > 0 draws at random and needs a torch.Generator.")
     p, ids = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
-    p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0.0)  # what stands before a token decides
+    if top_p < 1:
+        p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0.0)  # what stands before a token decides
     return ids.gather(-1, torch.multinomial(p, 1, generator=generator))
 
 

@@ -1,0 +1,33 @@
+// How numbers and tokens are written. No DOM here.
+
+/** A share kept as 0..255 in whole percents; what would round to 0 but is not is said so. */
+export function percent(code) {
+  const value = (100 * code) / 255;
+  return code > 0 && value < 1 ? "<1 %" : `${Math.round(value)} %`;
+}
+
+/** A ratio in two or three digits: 0.3, 4.3, 11. */
+export function times(ratio) {
+  return ratio < 9.95 ? ratio.toFixed(1) : String(Math.round(ratio));
+}
+
+const MARKS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍" };
+
+/** A token with its spaces, line ends and invisible characters made visible: " cat" -> "·cat". */
+export function visible(token) {
+  if (token === "") return "∅";
+  return token.replace(/[\s\p{C}]/gu, (c) => MARKS[c] ?? `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
+}
+
+/** The same, at most `length` characters long. */
+export function short(token, length) {
+  const characters = [...visible(token)];
+  return characters.length <= length ? characters.join("") : `${characters.slice(0, length - 1).join("")}…`;
+}
+
+/** A token as a sentence names it: “cat”; where another token reads the same, with its number. */
+export function quoted(tokens, i) {
+  const name = (token) => (token.trim() === "" ? visible(token) : visible(token.trim()));
+  const twin = tokens.some((token, j) => j !== i && name(token) === name(tokens[i]));
+  return `“${name(tokens[i])}”${twin ? ` (token ${i})` : ""}`;
+}
