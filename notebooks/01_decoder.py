@@ -59,7 +59,7 @@ import ipywidgets
 import matplotlib.pyplot as plt
 
 from kvbook import plotting
-from kvbook.explorer import AttentionExplorer
+from kvbook.explorer.attention import AttentionExplorer
 from kvbook.models import smollm2
 
 plotting.use_style()
@@ -623,13 +623,7 @@ print(tokenizer.decode(answer[0, chat.shape[1] :].tolist()))
 # shows nothing on the published page. Run the notebook and move the sliders: each move runs the
 # real model again, draws the probabilities of the next token, and writes a continuation.
 
-# %% tags=["remove-output", "nbval-ignore-output"]
-temperature_slider = ipywidgets.FloatSlider(
-    value=0.7, min=0.0, max=2.0, step=0.1, description="temperature", continuous_update=False
-)
-top_p_slider = ipywidgets.FloatSlider(
-    value=0.9, min=0.05, max=1.0, step=0.05, description="top-p", continuous_update=False
-)
+# %%
 shown = {}
 
 
@@ -655,6 +649,13 @@ def draw(temperature: float, top_p: float) -> None:
     print(shown["text"])
 
 
+# %% tags=["remove-output", "nbval-ignore-output"]
+temperature_slider = ipywidgets.FloatSlider(
+    value=0.7, min=0.0, max=2.0, step=0.1, description="temperature", continuous_update=False
+)
+top_p_slider = ipywidgets.FloatSlider(
+    value=0.9, min=0.05, max=1.0, step=0.05, description="top-p", continuous_update=False
+)
 controls = {"temperature": temperature_slider, "top_p": top_p_slider}
 ipywidgets.VBox([*controls.values(), ipywidgets.interactive_output(draw, controls)])
 

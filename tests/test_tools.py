@@ -126,7 +126,7 @@ def test_missing_or_old_node_is_said_in_one_line(
 
 
 def test_no_python_that_fits_is_said_in_one_line(bare_path: Path, tmp_path: Path) -> None:
-    pretend(bare_path, "python3", "Python 3.9.2; exit 1")
+    pretend(bare_path, "python3", 'Python 3.9.2; [ "$1" = --version ]')
     result = run(["sh", ROOT / "tools/make_venv.sh", tmp_path / "venv"], bare_path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1

@@ -45,15 +45,15 @@ async function bundle(name) {
 const bundles = {};
 for (const name of readdirSync(source).filter((name) => /\.(js|css)$/.test(name))) bundles[name] = await bundle(name);
 
-mkdirSync(target, { recursive: true });
 const same = (name) => existsSync(join(target, name)) && readFileSync(join(target, name)).equals(bundles[name]);
 const wrong = Object.keys(bundles).filter((name) => !same(name));
-const extra = readdirSync(target).filter((name) => !(name in bundles));
+const extra = (existsSync(target) ? readdirSync(target) : []).filter((name) => !(name in bundles));
 
 if (process.argv.includes("--check")) {
   for (const name of [...wrong, ...extra]) console.error(`stale: kvbook/explorer/static/${name} (run \`make bundles\`)`);
   process.exitCode = wrong.length + extra.length > 0 ? 1 : 0;
 } else {
+  mkdirSync(target, { recursive: true });
   for (const name of extra) rmSync(join(target, name));
   for (const name of wrong) writeFileSync(join(target, name), bundles[name]);
 }

@@ -18,7 +18,10 @@ function render({ model, el }) {
   let table, place; // what is on the screen
   let drawn = {}; // what the strip, the map and the presets were built for
 
-  const go = (to) => save(model, clamp(table, { ...place, ...to }));
+  const go = (to) => {
+    const next = PLACE.map((name) => [name, to?.[name] ?? place[name]]);
+    save(model, clamp(table, Object.fromEntries(next)));
+  };
   const strip = stripOf((query) => go({ query }));
   const map = mapOf((query) => go({ query }));
   const sliders = {
@@ -30,13 +33,13 @@ function render({ model, el }) {
     go(model.get("start"));
     if (live.isLive()) live.request({ type: "reset" }).catch(() => {});
   });
-  const presets = h("div", { class: "kv-buttons", role: "group", "aria-label": "Presets" });
+  const presets = h("div", { class: "kv-buttons", role: "group", "aria-label": "Presets and reset" });
   const formulaLine = h("p", { class: "kv-formula" });
   const details = fold("The same as tables", () => tables(table, place));
   const own = h("div");
   const sliderBox = h("div", { class: "kv-sliders" }, ...PLACE.map((name) => sliders[name].element));
   const controls = h("div", { class: "kv-controls" }, presets, sliderBox, formulaLine, own);
-  const stripKey = h("p", { class: "kv-legend" }, "Bars: share of attention. Dashed line: even share. A dot marks a space.");
+  const stripKey = h("p", { class: "kv-legend" }, "Bar: share of attention. Dashed line: even share. A dot before a token is its space.");
   root.append(strip.element, stripKey, h("div", { class: "kv-split" }, map.element, controls), details.element);
 
   const drawMap = () => {
@@ -55,11 +58,11 @@ function render({ model, el }) {
       drawn = { ...drawn, weights, tokens: model.get("tokens") };
       strip.build(table.tokens);
     }
-    place = clamp(table, { layer: model.get("layer"), head: model.get("head"), query: model.get("query") });
+    place = clamp(table, Object.fromEntries(PLACE.map((name) => [name, model.get(name)])));
     const { tokens, nLayers, nHeads, n } = table;
     const shares = row(table, place);
     setText(headline, answer(table, place));
-    strip.paint(tokens, place.query, shares);
+    strip.paint(place.query, shares);
     drawMap();
     sliders.layer.show({ value: place.layer, max: nLayers - 1, text: `${place.layer} of 0–${nLayers - 1}` });
     sliders.head.show({ value: place.head, max: nHeads - 1, text: `${place.head} of 0–${nHeads - 1}` });
@@ -95,14 +98,15 @@ function render({ model, el }) {
 }
 
 function formulaParts(tokens, place, shares, headDim) {
-  const { scale, keys, even, most } = formula(place, shares, headDim);
+  const { scale, root, keys, even, most } = formula(place, shares, headDim);
   const q = h("b", { class: "kv-query" }, "q");
   const k = h("b", { class: "kv-key" }, "k");
   const line = (...parts) => h("span", {}, ...parts);
   return [
-    line("share = softmax(", q, " · ", k, ` / ${scale}) over ${keys}`),
-    line(`even share = ${even}`),
-    line(`largest share = ${most}`),
+    line("shares = softmax(", q, " · ", k, ` / ${scale})`),
+    line(`over ${keys}, ${root}`),
+    line(`even share: ${even}`),
+    line(`largest: ${most}`),
   ];
 }
 

@@ -1,5 +1,5 @@
 import { axisBottom, axisLeft } from "d3-axis";
-import { scaleBand, scalePow } from "d3-scale";
+import { scaleBand } from "d3-scale";
 import { create } from "d3-selection";
 import { h, uid } from "../common/dom.js";
 import { percent, quoted, short } from "../common/format.js";
@@ -9,7 +9,7 @@ const MARGIN = { top: 4, right: 4, bottom: 92, left: 92 };
 const CELL = { min: 24, max: 30 }; // px; a row stays high enough to be hit by a finger
 const LEGEND = [1, 5, 20, 50, 100]; // percent
 
-const opacity = scalePow().exponent(0.5).domain([0, 255]).range([0, 1]); // small shares stay visible
+const opacity = (code) => Math.sqrt(code / 255); // so that small shares stay visible
 
 /** The whole head as a triangle: one row per query, one column per key. A click on a row selects its query. */
 export function map(onSelect) {

@@ -47,7 +47,8 @@ export function formula(place, shares, headDim) {
   const { code, ratio } = top(shares);
   const root = Math.sqrt(headDim);
   return {
-    scale: `√${headDim}${Number.isInteger(root) ? ` = ${root}` : ""}`,
+    scale: `√${headDim}`,
+    root: `√${headDim} = ${Number.isInteger(root) ? root : root.toFixed(2)}`,
     keys: place.query === 0 ? "1 visible key" : `${shares.length} visible keys`,
     even: `1/${shares.length} = ${percent(evenCode(shares.length))}`,
     most: `${percent(code)} = ${times(ratio)} × even`,

@@ -1,10 +1,10 @@
 import { h, setText } from "../common/dom.js";
-import { percent, quoted, visible } from "../common/format.js";
+import { percent, visible } from "../common/format.js";
 import { evenCode } from "./model.js";
 
 /** The text as a strip of tokens, each under a bar as high as its share; the dashed line is the even share. */
 export function strip(onSelect) {
-  const element = h("ol", { class: "kv-strip", "aria-label": "The text, token by token" });
+  const element = h("ol", { class: "kv-strip", "aria-label": "The text; press a token to make it the query" });
   let parts = [];
 
   const build = (tokens) => {
@@ -19,13 +19,12 @@ export function strip(onSelect) {
     element.replaceChildren(...parts.map(({ item }) => item));
   };
 
-  const paint = (tokens, query, shares) => {
+  const paint = (query, shares) => {
     element.style.setProperty("--kv-even", evenCode(shares.length) / 255);
     parts.forEach(({ button, bar, share }, i) => {
       const seen = i <= query;
       const text = seen ? percent(shares[i]) : "later";
       button.setAttribute("aria-pressed", String(i === query));
-      button.setAttribute("aria-label", `${visible(tokens[i])} ${text}; make ${quoted(tokens, i)} the query`);
       button.classList.toggle("kv-later", !seen);
       bar.style.setProperty("--kv-part", seen ? shares[i] / 255 : 0);
       setText(share, text);

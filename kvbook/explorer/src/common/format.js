@@ -1,9 +1,9 @@
 // How numbers and tokens are written. No DOM here.
 
-/** A share kept as 0..255 in whole percents; what would round to 0 but is not is said so. */
+/** A share kept as 0..255 in whole percents. Code 0 holds shares up to 1/510, so it is not 0 %. */
 export function percent(code) {
   const value = (100 * code) / 255;
-  return code > 0 && value < 1 ? "<1 %" : `${Math.round(value)} %`;
+  return value < 1 ? "<1 %" : `${Math.round(value)} %`;
 }
 
 /** A ratio in two or three digits: 0.3, 4.3, 11. */

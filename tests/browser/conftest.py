@@ -1,0 +1,98 @@
+"""A real browser that sees only this machine: what a page asks of any other host fails its test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """KVBOOK_CHROMIUM, else a Chromium on the PATH, else Playwright's own."""
+    path = os.environ.get("KVBOOK_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=[*ARGS, *sandbox])
+        yield chromium
+        chromium.close()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[[Path], str]]:
+    """serve(folder) -> the address at which the folder is served, without a slash at its end."""
+    servers = []
+
+    def start(folder: Path) -> str:
+        handler = partial(QuietHandler, directory=str(folder))
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """open_page(url, width, height, dark) -> a page. Requests to other hosts are blocked; at the end of the
+    test, any of them, any error on a console and any uncaught exception fails it."""
+    contexts, faults = [], []
+
+    def guard(route: Route) -> None:
+        url = urlsplit(route.request.url)
+        if url.scheme in ("file", "data", "blob") or url.hostname == "127.0.0.1":
+            route.continue_()
+        else:
+            faults.append(f"asked another host: {route.request.url}")
+            route.abort()
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            faults.append(f"console: {message.text}")
+
+    def start(url: str, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            service_workers="block",
+        )
+        contexts.append(context)
+        context.route("**/*", guard)
+        page = context.new_page()
+        page.on("console", listen)
+        page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))
+        page.goto(url)
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert not faults, "\n".join(faults)

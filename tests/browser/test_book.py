@@ -1,0 +1,72 @@
+"""The built book in a real browser: nothing from another host, nothing broken, on every page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SITE = ROOT / "_build" / "html"
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
+NAMES = [TOC["root"], *(entry["file"] for part in TOC["parts"] for entry in part["chapters"])]
+LESSON = "notebooks/01_decoder.html"
+
+pytestmark = [pytest.mark.book, pytest.mark.browser]
+
+
+@pytest.fixture(scope="module")
+def site(serve) -> str:
+    assert SITE.exists(), "run `make book` first"
+    return serve(SITE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_opens_cleanly_and_fits(
+    open_page, site: str, name: str, width: int, dark: bool
+) -> None:
+    page = open_page(f"{site}/{name}.html", width=width, dark=dark)
+    assert page.locator("main h1").count() == 1
+    overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert overflow <= 0
+
+
+def test_math_is_set_with_the_book_s_own_fonts(open_page, site: str) -> None:
+    page = open_page(f"{site}/{LESSON}")
+    page.wait_for_selector("mjx-container")
+    assert page.evaluate(
+        "document.fonts.ready.then(() => [...document.fonts].some("
+        "(font) => font.family.startsWith('MJX') && font.status === 'loaded'))"
+    )
+
+
+def test_search_finds_a_word_without_a_server_of_its_own(open_page, site: str) -> None:
+    page = open_page(f"{site}/search.html?q=softmax")
+    page.wait_for_selector("#search-results li a")
+
+
+@pytest.mark.parametrize("way", ["server", "disk"])
+def test_the_explorer_of_lesson_1_works_on_the_page(open_page, site: str, way: str) -> None:
+    base = site if way == "server" else SITE.as_uri()
+    page = open_page(f"{base}/{LESSON}")
+    explorer = page.locator(".kvbook-explorer")
+    explorer.scroll_into_view_if_needed()
+    headline = explorer.locator("[aria-live]").first
+    before = headline.inner_text()
+    layer = explorer.get_by_role("slider", name="Layer")
+    layer.focus()
+    page.keyboard.press("Home")
+    assert layer.input_value() == "0"
+    assert headline.inner_text() != before
+    assert explorer.get_by_role("textbox").count() == 0  # no kernel, no field for a sentence
+
+
+def test_the_sidebar_opens_on_a_phone(open_page, site: str) -> None:
+    page = open_page(f"{site}/{NAMES[0]}.html", width=390)
+    link = page.locator(".bd-sidebar-primary a", has_text="A decoder you can read").first
+    assert not link.is_visible()
+    page.locator("button.primary-toggle, label.sidebar-toggle.primary-toggle").first.click()
+    link.wait_for(state="visible")
