@@ -52,7 +52,7 @@ format: $(READY) ## format the Python code
 	$(BIN)/ruff format .
 
 model: $(READY)
-	@$(BIN)/python -m kvbook.models --quiet
+	@$(BIN)/python -m kvbook.models > /dev/null
 
 clean: ## remove what was built (the virtual environment and node_modules stay)
 	rm -rf _build

@@ -48,7 +48,6 @@ axes.set(xlim=(0, card / GB), ylim=(-0.5, 0.9), yticks=[], xlabel="GB of GPU mem
 axes.set_title(f"{users} users with 4,096 tokens each fill an 80 GB card")
 plt.show()
 
-# %% tags=["hide-input"]
 print(f"weights       {weights / GB:6.2f} GB")
 print(f"one token     {per_token:,} bytes of cache")
 print(f"one user      {per_user / GB:6.2f} GB of cache")

@@ -21,7 +21,9 @@ def colour(role: str) -> str:
     Raises ValueError for a role that the palette does not have.
     """
     if role not in PALETTE["light"]:
-        raise ValueError(f"There is no colour for {role!r}; there is {', '.join(PALETTE['light'])}.")
+        raise ValueError(
+            f"There is no colour for {role!r}; there is {', '.join(PALETTE['light'])}."
+        )
     return PALETTE["light"][role]
 
 

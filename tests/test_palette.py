@@ -44,7 +44,7 @@ EYES = {
     ),
     "greyscale": np.array([[0.2126, 0.7152, 0.0722]] * 3),
 }
-FLOOR = {eye: 0.1 for eye in EYES} | {"greyscale": 0.07}  # grey has one dimension, not three
+FLOOR = dict.fromkeys(EYES, 0.1) | {"greyscale": 0.07}  # grey has one dimension, not three
 
 LINEAR_TO_CONES = np.array(
     [

@@ -38,7 +38,9 @@ class AttentionExplorer(anywidget.AnyWidget):
     _esm = Path(__file__).parent / "static/attention.js"
     _css = Path(__file__).parent / "static/attention.css"
 
-    weights = traitlets.Unicode().tag(sync=True)  # base64 of uint8 [n_layers, n_heads, n (n + 1) / 2]
+    weights = traitlets.Unicode().tag(
+        sync=True
+    )  # base64 of uint8 [n_layers, n_heads, n (n + 1) / 2]
     shape = traitlets.List(traitlets.Int()).tag(sync=True)  # n_layers, n_heads, n
     tokens = traitlets.List(traitlets.Unicode()).tag(sync=True)
     presets = traitlets.List(traitlets.Dict()).tag(sync=True)
@@ -94,13 +96,13 @@ class AttentionExplorer(anywidget.AnyWidget):
             except ValueError as error:
                 self.send({"type": "error", "message": str(error), **reply})
             except Exception as error:  # whatever happens in compute, the reader is told
-                text = f"{type(error).__name__}: {error}"
+                text = f"{type(error).__name__}: {error}".removesuffix(": ")
                 self.send({"type": "error", "message": text, **reply})
             else:
                 self.send({"type": "done", **reply})
 
     def _of_text(self, text: Any) -> dict[str, Any]:
-        """The traits for a sentence of the reader's. Presets keep their head; their query meant another text."""
+        """The traits for a reader's sentence. Presets lose their query, which meant another text."""
         assert self._compute is not None
         if not isinstance(text, str) or not text.strip():
             raise ValueError("Type a sentence first.")
@@ -110,13 +112,17 @@ class AttentionExplorer(anywidget.AnyWidget):
             )
         table = _table(*self._compute(text))
         if table["shape"][:2] != self.shape[:2]:
-            raise ValueError("compute gave another number of layers or heads than the explorer has.")
+            raise ValueError(
+                "compute gave another number of layers or heads than the explorer has."
+            )
         presets = [{k: v for k, v in p.items() if k != "query"} for p in self._first["presets"]]
         presets = [preset for preset in presets if len(preset) > 1]
         return {**table, "query": table["shape"][2] - 1, "presets": presets}
 
     def _show(self, traits: dict[str, Any]) -> None:
-        with self.hold_sync():  # one message, so that no view ever draws one text's weights on another
+        with (
+            self.hold_sync()
+        ):  # one message, so that no view ever draws one text's weights on another
             for name, value in traits.items():
                 setattr(self, name, value)
 
@@ -130,7 +136,9 @@ def quantise(weights: ArrayLike) -> NDArray[np.uint8]:
         weights = weights.detach().float().cpu().numpy()
     w = np.asarray(weights, dtype=np.float64)
     if w.ndim != 4 or w.shape[2] != w.shape[3] or 0 in w.shape:
-        raise ValueError(f"weights has shape {list(w.shape)}; it must be [n_layers, n_heads, n, n].")
+        raise ValueError(
+            f"weights has shape {list(w.shape)}; it must be [n_layers, n_heads, n, n]."
+        )
     if not np.isfinite(w).all():
         raise ValueError("weights holds NaN or infinity.")
     if w.min() < 0:

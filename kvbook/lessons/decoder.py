@@ -188,8 +188,9 @@ def generate(model: Decoder, ids: Tensor, max_new_tokens: int, cache=None, **sam
         raise ValueError(
             f"{n} + {max_new_tokens} tokens: at least + 0, at most {config.max_seq_len}."
         )
-    if ids.numel() and not 0 <= ids.min() <= ids.max() < config.vocab_size:
-        raise ValueError(f"an id lies outside the vocabulary, 0 to {config.vocab_size - 1}.")
+    unknown = ids[(ids < 0) | (ids >= config.vocab_size)]
+    if unknown.numel():
+        raise ValueError(f"id {unknown[0]} is not in the vocabulary, 0 to {config.vocab_size - 1}.")
     fed = ids
     for _ in range(max_new_tokens):
         token = sample(model(fed, cache, last_only=True)[:, -1], **sampling)

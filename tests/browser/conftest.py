@@ -51,7 +51,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
         handler = partial(QuietHandler, directory=str(folder))
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}"
 
     yield start
@@ -62,7 +62,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """open_page(url, width, height, dark) -> a page. Requests to other hosts are blocked; at the end of the
+    """open_page(url, width, height, dark, listening) -> a page. Requests to other hosts are blocked; at the end of the
     test, any of them, any error on a console and any uncaught exception fails it."""
     contexts, faults = [], []
 
@@ -78,7 +78,9 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         if message.type == "error":
             faults.append(f"console: {message.text}")
 
-    def start(url: str, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
+    def start(
+        url: str, width: int = 1280, height: int = 900, dark: bool = False, listening: bool = True
+    ) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -87,8 +89,9 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         context.route("**/*", guard)
         page = context.new_page()
-        page.on("console", listen)
-        page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))
+        if listening:  # to errors of our own pages; JupyterLab's are not ours
+            page.on("console", listen)
+            page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))
         page.goto(url)
         return page
 

@@ -29,7 +29,7 @@ def test_a_page_opens_cleanly_and_fits(
     open_page, site: str, name: str, width: int, dark: bool
 ) -> None:
     page = open_page(f"{site}/{name}.html", width=width, dark=dark)
-    assert page.locator("main h1").count() == 1
+    assert page.locator("article h1").count() == 1
     overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     assert overflow <= 0
 

@@ -2,7 +2,7 @@
 import { button, slider, textField } from "./common/controls.js";
 import { h, setText } from "./common/dom.js";
 import { explorer } from "./common/explorer.js";
-import { percent, quoted, times, visible } from "./common/format.js";
+import { percent, quoted, short, times, visible } from "./common/format.js";
 import { kernel } from "./common/kernel.js";
 import { save, watch } from "./common/model.js";
 import { fold, table as tableOf } from "./common/table.js";
@@ -66,7 +66,7 @@ function render({ model, el }) {
     drawMap();
     sliders.layer.show({ value: place.layer, max: nLayers - 1, text: `${place.layer} of 0–${nLayers - 1}` });
     sliders.head.show({ value: place.head, max: nHeads - 1, text: `${place.head} of 0–${nHeads - 1}` });
-    sliders.query.show({ value: place.query, max: n - 1, text: `${place.query}: ${visible(tokens[place.query])}` });
+    sliders.query.show({ value: place.query, max: n - 1, text: `${place.query}: ${short(tokens[place.query], 16)}` });
     showPresets();
     formulaLine.replaceChildren(...formulaParts(tokens, place, shares, model.get("head_dim") ?? 64));
     details.refresh();
