@@ -34,7 +34,7 @@ check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, c
 	$(BIN)/mypy
 	$(BIN)/python tools/lessons.py --check
 	node tools/bundle.mjs --check && node tools/vendor.mjs --check
-	node --test tests/js/
+	node --test tests/js/*.test.js
 	$(BIN)/python -m pytest -m "not book and not browser"
 
 lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks from notebooks/*.py, and execute what changed

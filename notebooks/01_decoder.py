@@ -668,6 +668,8 @@ assert shown["kept"] == config.vocab_size > cold["kept"]  # nothing is cut off
 assert shown["text"] != cold["text"]
 temperature_slider.value = 0.0
 assert shown["kept"] == 1  # greedy
+temperature_slider.value, top_p_slider.value = 0.7, 0.9
+assert shown == cold  # the same seed, the same text
 
 # %% [markdown]
 # ### How much work is a token?

@@ -62,8 +62,11 @@ def serve() -> Iterator[Callable[[Path], str]]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """open_page(url, width, height, dark, listening) -> a page. Requests to other hosts are blocked; at the end of the
-    test, any of them, any error on a console and any uncaught exception fails it."""
+    """open_page(url, width, height, dark, listening) -> a page.
+
+    Requests to other hosts are blocked. At the end of the test any of them, any error on a console and
+    any uncaught exception fails it.
+    """
     contexts, faults = [], []
 
     def guard(route: Route) -> None:

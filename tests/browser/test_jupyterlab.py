@@ -60,6 +60,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_the_lesson_s_sliders_run_the_model_again(lab: str, open_page) -> None:
     page = open_page(f"{lab}/lab/tree/{LESSON}", listening=False)
     page.set_default_timeout(60_000)
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
