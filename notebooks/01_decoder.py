@@ -761,6 +761,11 @@ class Watcher:
         pass
 
 
+# %% [markdown]
+# Watching must change nothing, so the function that watches a text compares with a plain pass.
+
+
+# %%
 def watch(text: str) -> tuple[Tensor, list[str]]:
     """Attention weights [n_layers, n_heads, n, n] of a text, and its tokens."""
     ids = tokenizer.encode(text).ids[:24]

@@ -94,7 +94,7 @@ def test_no_page_shows_an_error_or_a_warning(page: Path) -> None:
 @pages
 def test_widgets_and_their_host_come_together(page: Path) -> None:
     state = soup(page).find("script", type=WIDGET_STATE)
-    hosts = [tag for tag in soup(page).find_all("script", src=re.compile(r"widget-host\.js"))]
+    hosts = soup(page).find_all("script", src=re.compile(r"widget-host\.js"))
     views = soup(page).find_all("script", type="application/vnd.jupyter.widget-view+json")
     assert (state is not None) == bool(hosts) == bool(views)
     if state:
