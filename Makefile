@@ -6,10 +6,11 @@ READY   := $(VENV)/.ready
 NODE    := node_modules/.package-lock.json
 SITE    := _build/html
 
-# One BLAS and torch setting for every run, so that stored outputs and re-runs meet the same arithmetic.
+# The same settings for every run. Threads that wait give their core to others: these runs share cores.
 export PYTHONHASHSEED := 0
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
+export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .PHONY: help book test check lessons lab bundles format model clean node-found browser-found

@@ -17,7 +17,7 @@
 # the **KV cache**: for every token of every conversation, each layer keeps a key and a value, so
 # that it need not compute them again.
 #
-# This book makes you able to work that out for any model, to measure it, and to make it smaller.
+# With this book you can work that out for any model, measure it, and make it smaller.
 # You build a decoder, add a cache, weigh it, and then cut it term by term. Every number on these
 # pages is computed or measured by a cell that you can run.
 
@@ -62,8 +62,8 @@ assert f"{weights / GB:.1f}" == "13.5"
 #
 # ## Where to start
 #
-# - **You size or run servers.** Read the [first lesson](../notebooks/01_decoder.ipynb) quickly, for
-#   its names.
+# - **You size or run servers.** Read the [first lesson](../notebooks/01_decoder.ipynb) quickly, to
+#   learn the names it uses.
 # - **You study.** Read the lessons in order, on your own machine or on a borrowed GPU. Each asks
 #   you to guess before it measures. [How to read this book](how_to_read.md) says how to run them.
 # - **You teach.** Each lesson stands alone as a notebook, with exercises and folded answers.
@@ -72,10 +72,11 @@ assert f"{weights / GB:.1f}" == "13.5"
 #
 # | Lesson | What you find out | Time |
 # |---|---|---|
-# | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | A decoder fits in under 200 lines. Without a cache, writing the 16th token processes 20 tokens, 19 of them again. | 40 min |
+# | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | A decoder fits in under 200 lines. Without a cache, the step that writes the 16th token processes 20 tokens, 19 of which it had processed before. | 40 min |
 #
-# The next lesson keeps what this one computes again and again. Then the book weighs what is kept,
-# and cuts it.
+# To come: the cache itself, counted and timed; what a token costs for any model, and how many users
+# fit; memory measured against the formula; fewer KV heads; fewer bits; windows and sinks; paging and
+# prefix sharing.
 
 # %% [markdown]
 # ## Where the question comes from

@@ -138,7 +138,7 @@ class Decoder(nn.Module):
                 f"ids has shape {list(ids.shape)}; it must be [batch, q_len], not empty."
             )
         batch, q_len = ids.shape
-        counts = torch.as_tensor(q_len if counts is None else counts).expand(batch)
+        counts = torch.as_tensor(q_len if counts is None else counts, device="cpu").expand(batch)
         if counts.min() < 0 or counts.max() > q_len:
             raise ValueError(f"counts is {counts.tolist()}; each must be between 0 and {q_len}.")
         end = (counts if cache is None else counts + cache.lengths).max()
