@@ -418,19 +418,19 @@ class Decoder(nn.Module):
     def forward(self, ids: Tensor, cache=None, counts=None, last_only: bool = False) -> Tensor:
         """ids [batch, q_len], counts int or [batch] -> [batch, q_len or 1, vocab_size].
 
-        Raises ValueError for ids that are empty, not [batch, q_len], or longer than max_seq_len.
+        Raises ValueError for ids that are not int64 [batch, q_len], empty, or do not fit max_seq_len.
         """
-        if ids.ndim != 2 or ids.numel() == 0:
-            raise ValueError(
-                f"ids has shape {list(ids.shape)}; it must be [batch, q_len], not empty."
-            )
-        batch, q_len = ids.shape
+        if ids.ndim != 2 or ids.numel() == 0 or ids.dtype != torch.long:
+            found = f"{ids.dtype} {list(ids.shape)}"
+            raise ValueError(f"ids is {found}; it must be torch.int64 [batch, q_len], not empty.")
+        (batch, q_len), least = ids.shape, int(last_only)  # without a real token, no last one
         counts = torch.as_tensor(q_len if counts is None else counts, device="cpu").expand(batch)
-        if counts.min() < 0 or counts.max() > q_len:
-            raise ValueError(f"counts is {counts.tolist()}; each must be between 0 and {q_len}.")
+        if counts.min() < least or counts.max() > q_len:
+            raise ValueError(f"counts is {counts.tolist()}; each must be {least} to {q_len}.")
         end = (counts if cache is None else counts + cache.lengths).max()
         if end > self.config.max_seq_len:
             raise ValueError(f"{end} tokens do not fit max_seq_len, {self.config.max_seq_len}.")
+
         here = torch.arange(q_len, device=ids.device).expand(batch, -1)
         positions = here if cache is None else cache.positions(q_len)
         cos, sin = rope_angles(positions, self.config.head_dim, self.config.rope_theta)
@@ -474,7 +474,7 @@ def sample(
     """
     if not temperature >= 0 or not 0 < top_p <= 1:
         raise ValueError(f"temperature {temperature} must be >= 0 and top_p {top_p} in (0, 1].")
-    if temperature == 0:
+    if temperature < 1e-6:  # so cold that float32 would overflow
         return logits.argmax(-1, keepdim=True)
     if generator is None:
         raise ValueError("temperature > 0 draws at random and needs a torch.Generator.")

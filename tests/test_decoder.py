@@ -1,5 +1,6 @@
 """Lesson 1's decoder against transformers' Llama, sampling against plain Python, bad inputs."""
 
+import copy
 import math
 import re
 from dataclasses import replace
@@ -353,6 +354,98 @@ def test_sampling_without_a_generator(model: Decoder) -> None:
         sample(torch.randn(1, 5), temperature=0.8)
     with complains("temperature", "torch.Generator"):
         generate(model, some_ids(model.config, 1, 4), 3, temperature=0.8)
+
+
+def test_a_row_without_tokens_has_no_last_one(model: Decoder) -> None:
+    with complains("counts", "[4, 0]", "1 to 7"):
+        model(some_ids(model.config, 2, 7), counts=torch.tensor([4, 0]), last_only=True)
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 5e-324, 1e-7])
+def test_so_cold_that_float32_would_overflow_is_greedy(temperature: float) -> None:
+    logits, generator = torch.tensor([[0.0, 3.0, 2.0]]), torch.Generator().manual_seed(0)
+    assert sample(logits, temperature, 0.9, generator).tolist() == [[1]]
+
+
+def test_a_tie_at_the_edge_of_top_p_keeps_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    drawn = {sample(torch.zeros(1, 2), 1.0, 0.5, generator).item() for _ in range(50)}
+    assert len(drawn) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_stay_near_and_keep_their_type(model: Decoder, dtype: torch.dtype) -> None:
+    ids = some_ids(model.config, 2, 9)
+    expected, found = model(ids), copy.deepcopy(model).to(dtype)(ids)
+    assert found.dtype == dtype
+    assert (found.float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+def test_generate_leaves_no_graph(model: Decoder) -> None:
+    seen = []
+    hook = model.norm.register_forward_hook(lambda *args: seen.append(args[2].requires_grad))
+    generate(model.requires_grad_(True), some_ids(model.config, 1, 3), 2)
+    hook.remove()
+    assert seen == [False, False]
+
+
+class PlainCache:
+    """The least that the decoder can be given: lists of rows, joined; rows of the batch may differ."""
+
+    def __init__(self, batch: int) -> None:
+        self.lengths = torch.zeros(batch, dtype=torch.long)
+        self.rows: dict[int, list[list[Tensor]]] = {}  # layer -> per sequence [k, v], [heads, n, d]
+
+    def positions(self, q_len: int) -> Tensor:
+        return self.lengths[:, None] + torch.arange(q_len)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        held = self.rows.setdefault(layer, [[k[i, :, :0], v[i, :, :0]] for i in range(len(q))])
+        out = torch.zeros_like(q)
+        for i, n in enumerate(self.lengths.tolist()):
+            held[i] = [
+                torch.cat([old[:, :n], new[i]], 1) for old, new in zip(held[i], (k, v), strict=True)
+            ]
+            group = q.shape[1] // k.shape[1]
+            keys, values = (rows.repeat_interleave(group, 0) for rows in held[i])
+            scores = q[i] @ keys.mT / q.shape[-1] ** 0.5
+            ahead = torch.ones_like(scores, dtype=torch.bool).triu(n + 1)
+            out[i] = scores.masked_fill(ahead, -math.inf).softmax(-1) @ values
+        return out
+
+    def advance(self, counts: Tensor) -> None:
+        self.lengths = self.lengths + counts
+
+
+def test_with_a_cache_pieces_of_unequal_rows_give_the_same_logits(model: Decoder) -> None:
+    texts = some_ids(model.config, 2, 12)
+    expected, cache = model(texts), PlainCache(2)
+    for counts in ([3, 5], [4, 1], [1, 1], [2, 4]):
+        starts = cache.lengths.tolist()
+        ids = torch.zeros(2, max(counts), dtype=torch.long)
+        for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+            ids[row, :count] = texts[row, start : start + count]
+        logits = model(ids, cache, counts=torch.tensor(counts))
+        for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+            torch.testing.assert_close(logits[row, :count], expected[row, start : start + count])
+    assert cache.lengths.tolist() == [10, 11]
+
+
+def test_with_a_cache_generate_feeds_the_newest_token_alone(model: Decoder) -> None:
+    ids, cache, fed = some_ids(model.config, 1, 5), PlainCache(1), []
+    expected = generate(model, ids, 6)
+    hook = model.embed.register_forward_hook(lambda module, args, out: fed.append(args[0].shape[1]))
+    assert generate(model, ids, 6, cache).equal(expected)
+    hook.remove()
+    assert fed == [5, 1, 1, 1, 1, 1]
+    assert cache.lengths.tolist() == [10]
+
+
+def test_with_a_cache_the_whole_text_must_fit(model: Decoder) -> None:
+    limit, cache = model.config.max_seq_len, PlainCache(2)
+    cache.lengths = torch.tensor([3, limit - 2])
+    with complains(str(limit + 1), str(limit)):
+        model(some_ids(model.config, 2, 3), cache)
 
 
 @pytest.mark.parametrize("counts", [[4, 8], [-1, 3]])

@@ -50,6 +50,7 @@ STALE = {
     "an imported module": ("kvbook/plotting.py", '"""', '"""A changed module. '),
     "a bundle": ("kvbook/explorer/static/attention.js", "render", "rendre"),
     "data": ("kvbook/palette.json", "#", "#0"),
+    "a module imported by a module": ("kvbook/models/convert.py", '"""', '"""A changed module. '),
     "reference data": ("kvbook/models/smollm2_reference.json", "logits", "logit"),
     "the landing page": ("book/index.py", "80 * GB", "81 * GB"),
 }
@@ -62,6 +63,39 @@ def test_whatever_is_stale_fails(copy: Path, what: str) -> None:
     result = check(copy)
     assert result.returncode == 1
     assert re.search(r"^stale: .+ \(run `make lessons`\)$", result.stderr, re.M)
+
+
+@pytest.mark.parametrize("text", ["", "<<<<<<< ours", "{}"])
+def test_a_broken_notebook_is_said_in_one_line(copy: Path, text: str) -> None:
+    (copy / "notebooks/01_decoder.ipynb").write_text(text)
+    result = check(copy)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "notebooks/01_decoder.py or its notebook: " in result.stderr
+
+
+def test_a_data_file_beside_the_page_counts(copy: Path) -> None:
+    (copy / "notebooks/numbers.csv").write_text("1")
+    edit(
+        copy / "notebooks/01_decoder.py",
+        "weights, tokens = watch(",
+        'name = "numbers.csv"\nweights, tokens = watch(',
+    )
+    script = (
+        "import lessons\n"
+        "path = lessons.sources()[0]\n"
+        "print(lessons.fingerprint(path, lessons.read_source(path)))"
+    )
+    prints = []
+    for content in ("1", "2"):
+        (copy / "notebooks/numbers.csv").write_text(content)
+        run = [sys.executable, "-c", script]
+        prints.append(
+            subprocess.run(
+                run, capture_output=True, text=True, check=True, cwd=copy / "tools"
+            ).stdout
+        )
+    assert prints[0] != prints[1]
 
 
 def test_a_notebook_or_module_without_a_source_is_named(copy: Path) -> None:

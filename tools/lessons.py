@@ -94,14 +94,16 @@ def named_files(tree: ast.AST, folder: Path) -> Iterator[Path]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
-            if re.fullmatch(r"[\w./-]+\.\w+", text) and (folder / text).is_file():
-                yield folder / text
+            if re.fullmatch(r"[\w./-]+\.\w+", text) and not text.startswith("/"):
+                path = (folder / text).resolve()
+                if path.is_file() and path.is_relative_to(ROOT):
+                    yield path
 
 
-def dependencies(code: str) -> list[Path]:
+def dependencies(code: str, folder: Path) -> list[Path]:
     """Every kvbook module that code reaches, and every data file that it or they name by a literal."""
     tree = ast.parse(code)
-    found: set[Path] = set(named_files(tree, ROOT))
+    found = {*named_files(tree, ROOT), *named_files(tree, folder)}
     queue = list(imported(tree))
     while queue:
         path = queue.pop()
@@ -113,15 +115,15 @@ def dependencies(code: str) -> list[Path]:
     return sorted(found)
 
 
-def fingerprint(notebook: NotebookNode) -> str:
+def fingerprint(path: Path, notebook: NotebookNode) -> str:
     """A sha256 over the page's code cells, the kvbook modules they reach, and the data those name."""
     cells = [
         [cell.source, *sorted(tags(cell))] for cell in notebook.cells if cell.cell_type == "code"
     ]
     code = "\n".join(re.sub(r"^[%!].*", "", source, flags=re.M) for source, *_ in cells)
     files = [
-        [path.relative_to(ROOT).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()]
-        for path in dependencies(code)
+        [needed.relative_to(ROOT).as_posix(), hashlib.sha256(needed.read_bytes()).hexdigest()]
+        for needed in dependencies(code, path.parent)
     ]
     return hashlib.sha256(json.dumps([cells, files]).encode()).hexdigest()
 
@@ -194,7 +196,7 @@ def build(path: Path, force: bool) -> None:
             print(f"{name}: wrote {target.relative_to(ROOT)}")
 
     stored = read_notebook(path.with_suffix(".ipynb"))
-    current = fingerprint(notebook)
+    current = fingerprint(path, notebook)
     if force or stored is None or stored.metadata.get("kvbook", {}).get("sha256") != current:
         print(f"{name}: executing", flush=True)
         execute(notebook, path.parent)
@@ -229,16 +231,25 @@ def stale(path: Path) -> list[str]:
         return [*found, f"{name} has no notebook beside it"]
     if not same_inputs(notebook, stored):
         found.append(f"the code or text of {name.with_suffix('.ipynb')} is not that of {name}")
-    if stored.metadata.get("kvbook", {}).get("sha256") != fingerprint(notebook):
+    if stored.metadata.get("kvbook", {}).get("sha256") != fingerprint(path, notebook):
         found.append(f"the outputs of {name.with_suffix('.ipynb')} come from other code or data")
     return found
+
+
+def readable_or_stale(path: Path) -> list[str]:
+    """What is out of date for one page, or in a sentence why that cannot be told."""
+    try:
+        return stale(path)
+    except Exception as error:  # whatever a broken file brings: named, and the other pages go on
+        reason = (str(error).strip().splitlines() or [""])[0]
+        return [f"{path.relative_to(ROOT)} or its notebook: {type(error).__name__}: {reason}"]
 
 
 def orphans() -> list[str]:
     """Notebooks and exported modules that no source gives."""
     pages = [path for path in sources() if path.exists()]
     given = {path.with_suffix(".ipynb") for path in pages} | {LESSONS / "__init__.py"}
-    given |= {module[0] for path in pages if (module := exported(path, read_source(path)))}
+    given |= {LESSONS / f"{path.stem.split('_', 1)[1]}.py" for path in pages if "_" in path.stem}
     present = [*(ROOT / "notebooks").glob("*.ipynb"), *LESSONS.glob("*.py")]
     return [f"{path.relative_to(ROOT)} has no source" for path in present if path not in given]
 
@@ -255,7 +266,7 @@ def main() -> int:
     if not pages:
         parser.error(f"no page's name starts with {' or '.join(options.names)}")
     if options.check:
-        found = [line for path in pages for line in stale(path)] + orphans()
+        found = [line for path in pages for line in readable_or_stale(path)] + orphans()
         for line in found:
             print(f"stale: {line} (run `make lessons`)", file=sys.stderr)
         return bool(found)

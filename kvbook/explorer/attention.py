@@ -62,13 +62,17 @@ class AttentionExplorer(anywidget.AnyWidget):
         head_dim: int = 64,
     ) -> None:
         table = _table(weights, tokens)
+        if head_dim < 1:
+            raise ValueError(f"head_dim is {head_dim}; it must be at least 1.")
         start = {"layer": layer, "head": head}
         start["query"] = len(tokens) - 1 if query is None else query
         _check_place(start, table["shape"], "The start")
         for preset in presets:
-            if not isinstance(preset.get("label"), str) or len(preset) < 2:
+            place = set(preset) - {"label"}
+            known = place and place <= {"layer", "head", "query"}
+            if not isinstance(preset.get("label"), str) or not known:
                 raise ValueError(
-                    f"Preset {dict(preset)} needs a label and one of layer, head, query."
+                    f"Preset {dict(preset)} needs a label and any of layer, head, query."
                 )
             _check_place(preset, table["shape"], f"Preset {preset['label']!r}")
         self._compute = compute

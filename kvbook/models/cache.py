@@ -24,10 +24,14 @@ class ModelFileError(RuntimeError):
 
 def cache_folder() -> Path:
     """$KVBOOK_CACHE, else $XDG_CACHE_HOME/kvbook, else ~/.cache/kvbook; it may not exist yet."""
-    if own := os.environ.get("KVBOOK_CACHE"):
-        return Path(own).expanduser()
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared).expanduser() if shared else Path.home() / ".cache") / "kvbook"
+    own, shared = os.environ.get("KVBOOK_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    named = own or f"{shared or '~/.cache'}/kvbook"
+    try:
+        return Path(named).expanduser()
+    except RuntimeError:
+        raise ModelFileError(
+            f"The cache folder {named} names a home folder that does not exist; set KVBOOK_CACHE."
+        ) from None
 
 
 def say(line: str) -> None:

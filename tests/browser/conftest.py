@@ -69,12 +69,17 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """
     contexts, faults = [], []
 
+    def check(address: str) -> bool:
+        url = urlsplit(address)
+        ours = url.scheme in ("file", "data", "blob") or url.hostname == "127.0.0.1"
+        if not ours:
+            faults.append(f"asked another host: {address}")
+        return ours
+
     def guard(route: Route) -> None:
-        url = urlsplit(route.request.url)
-        if url.scheme in ("file", "data", "blob") or url.hostname == "127.0.0.1":
+        if check(route.request.url):
             route.continue_()
         else:
-            faults.append(f"asked another host: {route.request.url}")
             route.abort()
 
     def listen(message: ConsoleMessage) -> None:
@@ -92,6 +97,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         context.route("**/*", guard)
         page = context.new_page()
+        page.on("websocket", lambda socket: check(socket.url))
         if listening:  # to errors of our own pages; JupyterLab's are not ours
             page.on("console", listen)
             page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))
@@ -100,5 +106,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
     yield start
     for context in contexts:
+        for page in context.pages:
+            page.wait_for_timeout(300)  # for what a page asks late
         context.close()
     assert not faults, "\n".join(faults)
