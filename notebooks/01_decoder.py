@@ -21,8 +21,8 @@
 # ## What you need
 #
 # You know PyTorch's tensors and modules. You have seen the words *embedding* and *softmax*. You
-# need no GPU: the lesson takes well under a minute on two CPU cores. The first run also fetches
-# the model, a download of 98 MB.
+# need no GPU: the lesson takes about a minute on two CPU cores. The first run also fetches the
+# model, a download of 93 MB.
 #
 # A few words recur. A **token** is a piece of text with a number, its *id*. The model turns each
 # id into a vector of `dim` numbers, and `n_layers` blocks each add something to that vector. The
@@ -252,7 +252,7 @@ assert abs(score(20, 17) - score(120, 117)) < 1e-3 < abs(score(20, 17) - score(2
 
 # %%
 def attention_weights(q: Tensor, k: Tensor) -> Tensor:
-    """q [batch, n_heads, n, head_dim], k [batch, n_kv_heads, n, head_dim] -> [batch, n_heads, n, n]"""
+    """q [batch, n_heads, n, d], k [batch, n_kv_heads, n, d] -> weights [batch, n_heads, n, n]"""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     scores = q @ k.mT / q.shape[-1] ** 0.5
     ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
@@ -418,7 +418,7 @@ class Decoder(nn.Module):
     def forward(self, ids: Tensor, cache=None, counts=None, last_only: bool = False) -> Tensor:
         """ids [batch, q_len], counts int or [batch] -> [batch, q_len or 1, vocab_size].
 
-        Raises ValueError for ids that are not int64 [batch, q_len], empty, or do not fit max_seq_len.
+        Raises ValueError for ids that are empty, not int64 [batch, q_len], or too long.
         """
         if ids.ndim != 2 or ids.numel() == 0 or ids.dtype != torch.long:
             found = f"{ids.dtype} {list(ids.shape)}"

@@ -131,7 +131,7 @@ class Decoder(nn.Module):
     def forward(self, ids: Tensor, cache=None, counts=None, last_only: bool = False) -> Tensor:
         """ids [batch, q_len], counts int or [batch] -> [batch, q_len or 1, vocab_size].
 
-        Raises ValueError for ids that are not int64 [batch, q_len], empty, or do not fit max_seq_len.
+        Raises ValueError for ids that are empty, not int64 [batch, q_len], or too long.
         """
         if ids.ndim != 2 or ids.numel() == 0 or ids.dtype != torch.long:
             found = f"{ids.dtype} {list(ids.shape)}"

@@ -34,6 +34,16 @@ def test_a_page_opens_cleanly_and_fits(
     assert overflow <= 0
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_code_fits_beside_the_sidebars(open_page, site: str, name: str) -> None:
+    page = open_page(f"{site}/{name}.html")
+    cut = page.evaluate(
+        "[...document.querySelectorAll('main pre')].filter((pre) => pre.checkVisibility()"
+        " && pre.scrollWidth > pre.clientWidth + 1).map((pre) => pre.innerText)"
+    )
+    assert cut == []
+
+
 def test_math_is_set_with_the_book_s_own_fonts(open_page, site: str) -> None:
     page = open_page(f"{site}/{LESSON}")
     page.wait_for_selector("mjx-container")
