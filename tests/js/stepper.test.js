@@ -60,7 +60,7 @@ test("a step outside the record is moved into it", () => {
 });
 
 test("play ticks about three times a second until there is no more, and tells when it starts and stops", () => {
-  mock.timers.enable({ apis: ["setInterval"] });
+  mock.timers.enable({ apis: ["setTimeout"] });
   let left = 3;
   let ticks = 0;
   const told = [];

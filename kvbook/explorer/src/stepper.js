@@ -168,10 +168,10 @@ function textLegend() {
 }
 
 function tables(rec, here) {
-  const later = String(rec.tokens.length - here.held);
+  const rest = [String(here.held), String(rec.tokens.length - here.held)];
   const states = [
-    ["Without a cache", String(here.without), "0", later],
-    ["With a cache", String(here.cached), String(here.read), later],
+    ["Without a cache", String(here.without), "0", ...rest],
+    ["With a cache", String(here.cached), String(here.read), ...rest],
   ];
   const steps = rec.without.map((_, i) => {
     const { step, next, without, withoutSum, cached, cachedSum, bytes: total } = at(rec, i + 1);
@@ -180,7 +180,7 @@ function tables(rec, here) {
   });
   const head = ["Step", "Predicts", "Without", "Without, so far", "With", "With, so far", "Cache"];
   return [
-    table(`Step ${here.step}: K and V rows`, ["Run", "Computed", "Read", "Not there yet"], states),
+    table(`Step ${here.step}: K and V rows`, ["Run", "Computed", "Read", "Visible keys", "Not there yet"], states),
     table("All steps: tokens processed, and the cache", head, steps),
   ];
 }
