@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
 
+HOST = Path(__file__).resolve().parents[2] / "book" / "_static" / "widget-host.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGS = (
     "--disable-gpu",
@@ -58,6 +59,21 @@ def serve() -> Iterator[Callable[[Path], str]]:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture(params=["http", "file"])
+def publish(
+    request: pytest.FixtureRequest, tmp_path: Path, serve: Callable[[Path], str]
+) -> Callable[[str], str]:
+    """publish(html) -> the address of the page, on a server and as a file."""
+
+    def write(html: str) -> str:
+        shutil.copy(HOST, tmp_path)
+        (tmp_path / "page.html").write_text(html)
+        base = serve(tmp_path) if request.param == "http" else tmp_path.as_uri()
+        return f"{base}/page.html"
+
+    return write
 
 
 @pytest.fixture

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ipywidgets.embed import embed_data
 from playwright.sync_api import Locator, Page, expect
+from static_page import luminance, page_of
 
 from kvbook.explorer.attention import AttentionExplorer
 
 pytestmark = pytest.mark.browser
 
-HOST = Path(__file__).resolve().parents[2] / "book" / "_static" / "widget-host.js"
 TOKENS = [*"The cat sat on the mat because it was".replace(" ", "| ").split("|"), " tired", "\n"]
 N_LAYERS, N_HEADS, N = 4, 3, len(TOKENS)
 PRESETS = [{"label": "Far back", "layer": 2, "head": 2, "query": 6}, {"label": "Head 1", "head": 1}]
@@ -30,42 +26,6 @@ def causal(seed: int) -> np.ndarray:
 
 
 WEIGHTS = causal(0)
-
-
-def page_of(*widgets: Any, views: int = 1, broken: bool = False) -> str:
-    """A page as myst-nb writes it: the state and the host in the head, a script where each view stands."""
-    data = embed_data(views=list(widgets), drop_defaults=False)
-    state = json.dumps(data["manager_state"]).replace("</script>", r"<\/script>")
-    if broken:
-        state = state.replace("export{", "exprot{")
-    mime = "application/vnd.jupyter.widget-"
-    specs = "".join(
-        f'<section><script type="{mime}view+json">{json.dumps(spec)}</script></section>'
-        for spec in data["view_specs"]
-        for _ in range(views)
-    )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A page</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<script type="{mime}state+json">{state}</script>'
-        '<script src="widget-host.js" defer></script></head>'
-        f"<body><main><h1>A page</h1>{specs}</main></body></html>"
-    )
-
-
-@pytest.fixture(params=["http", "file"])
-def publish(
-    request: pytest.FixtureRequest, tmp_path: Path, serve: Callable[[Path], str]
-) -> Callable[[str], str]:
-    """publish(html) -> the address of the page, on a server and as a file."""
-
-    def write(html: str) -> str:
-        shutil.copy(HOST, tmp_path)
-        (tmp_path / "page.html").write_text(html)
-        base = serve(tmp_path) if request.param == "http" else tmp_path.as_uri()
-        return f"{base}/page.html"
-
-    return write
 
 
 def explorer(**options: Any) -> AttentionExplorer:
@@ -228,12 +188,6 @@ def test_on_a_phone_nothing_scrolls_sideways_and_fingers_hit(
     size = "all => all.map(e => e.getBoundingClientRect()).map(b => [b.width, b.height])"
     assert np.min(targets.evaluate_all(size)) >= 44
     assert np.min(page.locator(".kv-hit").evaluate_all(size)) >= 24
-
-
-def luminance(colour: str) -> float:
-    c = np.array([int(v) for v in re.findall(r"\d+", colour)[:3]]) / 255
-    linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 @pytest.mark.parametrize("publish", ["http"], indirect=True)

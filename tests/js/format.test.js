@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { percent, quoted, short, times, visible } from "../../kvbook/explorer/src/common/format.js";
+import { bytes, count, percent, quoted, short, times, visible } from "../../kvbook/explorer/src/common/format.js";
 
 test("shares are whole percents, and a small one is not called none", () => {
   const written = [0, 1, 2, 3, 64, 128, 254, 255].map(percent);
@@ -9,6 +9,13 @@ test("shares are whole percents, and a small one is not called none", () => {
 
 test("ratios have two digits, or the whole number", () => {
   assert.deepEqual([0.04, 0.3, 4.34, 9.94, 9.96, 11.2].map(times), ["0.0", "0.3", "4.3", "9.9", "10", "11"]);
+});
+
+test("bytes have three digits and the unit that fits them, kB being 1,000 B", () => {
+  const written = [0, 7, 999, 1000, 46080, 737280, 999499, 999500, 3133440, 1e9, 2.5e15].map(bytes);
+  const expected = "0 B|7 B|999 B|1.00 kB|46.1 kB|737 kB|999 kB|1.00 MB|3.13 MB|1.00 GB|2.50e+3 TB".split("|");
+  assert.deepEqual(written.map((text) => text.replace("\u00a0", " ")), expected);
+  assert.equal(count(2336), "2,336");
 });
 
 test("what cannot be seen in a token is made visible", () => {

@@ -11,6 +11,21 @@ export function times(ratio) {
   return ratio < 9.95 ? ratio.toFixed(1) : String(Math.round(ratio));
 }
 
+/** A whole number with its thousands set apart: 46,080. */
+export function count(n) {
+  return n.toLocaleString("en-US");
+}
+
+const UNITS = ["B", "kB", "MB", "GB", "TB"];
+
+/** Bytes in three digits, not torn from their unit; a kB is 1,000 B: 512 B, 46.1 kB, 3.13 MB. */
+export function bytes(n) {
+  let power = 0;
+  let value = n;
+  while (power < UNITS.length - 1 && Number(value.toPrecision(3)) >= 1000) value = n / 1000 ** ++power;
+  return `${power === 0 ? value : value.toPrecision(3)}\u00a0${UNITS[power]}`;
+}
+
 const MARKS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍" };
 
 /** A token with its spaces, line ends and invisible characters made visible: " cat" -> "·cat". */

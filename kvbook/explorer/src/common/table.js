@@ -15,9 +15,9 @@ export function fold(summary, fill) {
   const element = h("details", { class: "kv-fold", ontoggle: () => refresh() }, h("summary", {}, summary), content);
   const refresh = () => {
     if (!element.open) return;
-    const places = [...content.children].map((child) => child.scrollLeft);
+    const places = [...content.children].map((child) => [child.scrollLeft, child.scrollTop]);
     content.replaceChildren(...fill());
-    [...content.children].forEach((child, i) => (child.scrollLeft = places[i] ?? 0));
+    [...content.children].forEach((child, i) => child.scrollTo(...(places[i] ?? [0, 0])));
   };
   return { element, refresh };
 }
