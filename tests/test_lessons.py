@@ -29,6 +29,8 @@ TAGS = {
 IGNORED = [
     ("01_decoder", "temperature_slider = "),
     ("01_decoder", "times = {"),
+    ("02_cache", "held = PreallocatedCache("),
+    ("02_cache", "context_slider = "),
 ]
 BONES = [
     "What you need",

@@ -21,7 +21,9 @@ ASKING = {
 
 
 def test_every_way_of_asking_is_noticed(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    here = Path(__file__).parent
+    pytester.makeconftest((here / "conftest.py").read_text())
+    pytester.makepyfile(static_page=(here / "static_page.py").read_text())
     pytester.makepyfile(
         f"""
         import pytest

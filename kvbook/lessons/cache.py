@@ -1,0 +1,183 @@
+"""Lesson 2 — Reuse the past. Generated from notebooks/02_cache.py by `make lessons`: edit that."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbook.lessons.decoder import DecoderConfig
+
+
+def causal_mask(q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    """Who sees whom: [batch, q_len] and [batch or 1, kv_len] -> bool [batch, 1, q_len, kv_len].
+
+    A query sees the keys at its own position and before; position -1 marks an empty slot.
+    """
+    q, k = q_positions[:, None, :, None], k_positions[:, None, None, :]
+    return (k <= q) & (k >= 0)
+
+
+class TokenCount:
+    """How many tokens each sequence holds: the one owner of position.
+
+    `lengths` [batch] lies on the CPU: it is book-keeping, and no step should wait for a GPU to read it.
+    """
+
+    def __init__(self, batch: int, capacity: int) -> None:
+        if batch < 1 or capacity < 1:
+            raise ValueError(f"batch is {batch} and capacity {capacity}; both must be at least 1.")
+        self.batch, self.capacity = batch, capacity
+        self.lengths = torch.zeros(batch, dtype=torch.long)
+
+    @property
+    def end(self) -> int:
+        """The length of the longest sequence."""
+        return int(self.lengths.max())
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all sequences have the same length."""
+        return int(self.lengths.min()) == self.end
+
+    def positions(self, q_len: int) -> Tensor:
+        """Where the next q_len tokens stand: [batch, q_len]."""
+        return self.lengths[:, None] + torch.arange(q_len)
+
+    def advance(self, counts: int | Tensor) -> None:
+        """Count the tokens of a pass as held; the decoder calls it once, after the last layer."""
+        counts = torch.as_tensor(counts, device="cpu").expand(self.batch)
+        if counts.min() < 0 or (self.lengths + counts).max() > self.capacity:
+            raise ValueError(
+                f"counts {counts.tolist()} must be >= 0 and fit capacity {self.capacity} "
+                f"beside the {self.lengths.tolist()} tokens held."
+            )
+        self.lengths = self.lengths + counts
+
+    def reset(self) -> None:
+        """Forget every token."""
+        self.lengths = torch.zeros_like(self.lengths)
+
+
+class KVCache(TokenCount):
+    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and, if need be, `reset`."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        super().__init__(batch, config.max_seq_len if capacity is None else capacity)
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of the rows that live tokens fill: K and V of every layer."""
+        row = self.config.n_kv_heads * self.config.head_dim * self.dtype.itemsize
+        return int(self.lengths.sum()) * 2 * self.config.n_layers * row
+
+    def positions(self, q_len: int) -> Tensor:
+        """Where the next q_len tokens stand: [batch, q_len], on the cache's device."""
+        return super().positions(q_len).to(self.device)
+
+    def mask(self, layer: int, q_len: int) -> Tensor | None:
+        """Bool [batch, 1, q_len, kv_len], or None where every query sees every key."""
+        if q_len == 1 and self.is_level:
+            return None
+        slots = torch.arange(self.end + q_len, device=self.device)
+        return causal_mask(self.positions(q_len), slots[None])
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store k and v [batch, n_kv_heads, q_len, *]; return all rows, kv_len wide."""
+        raise TypeError(f"{type(self).__name__} says where tokens stand but stores no rows.")
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store, then attend: q [batch, n_heads, q_len, *] -> the same shape."""
+        keys, values = self.update(layer, k, v)
+        mask = self.mask(layer, q.shape[2])
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+
+
+def check_rows(cache: KVCache, k: Tensor, v: Tensor) -> None:
+    """Raise ValueError unless the rows k and v fit the cache, whole and as they are."""
+    takes = [cache.batch, cache.config.n_kv_heads, k.shape[-2], cache.config.head_dim]
+    for name, x in (("k", k), ("v", v)):
+        if list(x.shape) != takes:
+            expected = f"[{takes[0]}, {takes[1]}, q_len, {takes[3]}]"
+            raise ValueError(
+                f"{name} has shape {list(x.shape)}; the cache takes {expected} for both."
+            )
+        if (x.dtype, x.device.type) != (cache.dtype, cache.device.type):
+            raise ValueError(
+                f"{name} is {x.dtype} on {x.device}; the cache holds {cache.dtype} on {cache.device}."
+            )
+    if cache.end + takes[2] > cache.capacity:
+        raise ValueError(
+            f"{cache.end} tokens + {takes[2]} exceed the cache's capacity {cache.capacity}."
+        )
+
+
+def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
+    """Write new [batch, heads, q_len, d] into rows [batch, heads, kv_len, d], at each row's own end.
+
+    Slots behind the new rows are cleared: what they held must not reach attention, NaN included.
+    """
+    q_len, kv_len = new.shape[2], rows.shape[2]
+    slots = lengths[:, None] + torch.arange(q_len)  # [batch, q_len]
+    rows[torch.arange(len(lengths))[:, None], :, slots] = new.transpose(1, 2)
+    behind = torch.arange(kv_len) >= lengths[:, None] + q_len  # [batch, kv_len]
+    if behind.any():
+        rows.masked_fill_(behind[:, None, :, None].to(rows.device), 0)
+
+
+class GrowingCache(KVCache):
+    """Joins each new row to the old ones with torch.cat: exact in memory, copying at every step."""
+
+    def __init__(self, config: DecoderConfig, batch: int = 1, **options) -> None:
+        super().__init__(config, batch, **options)
+        self.reset()
+
+    def reset(self) -> None:
+        super().reset()
+        shape = (self.batch, self.config.n_kv_heads, 0, self.config.head_dim)
+        empty = torch.empty(shape, dtype=self.dtype, device=self.device)
+        self.k = [empty] * self.config.n_layers  # per layer [batch, n_kv_heads, kv_len, head_dim]
+        self.v = [empty] * self.config.n_layers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of every tensor held, by their storages."""
+        return sum(rows.untyped_storage().nbytes() for rows in self.k + self.v)
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, k, v)
+        for held, new in ((self.k, k), (self.v, v)):
+            held[layer] = torch.cat([held[layer][:, :, : self.end], new], dim=2)
+            if not self.is_level:
+                put(held[layer], new, self.lengths)
+        return self.k[layer], self.v[layer]
+
+
+class PreallocatedCache(KVCache):
+    """Reserves capacity rows per sequence at once and writes in place: no copying, no growing."""
+
+    def __init__(
+        self, config: DecoderConfig, batch: int = 1, capacity: int | None = None, **options
+    ):
+        super().__init__(config, batch, capacity, **options)
+        shape = (config.n_layers, batch, config.n_kv_heads, self.capacity, config.head_dim)
+        self.k = torch.empty(shape, dtype=self.dtype, device=self.device)
+        self.v = torch.empty(shape, dtype=self.dtype, device=self.device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for K and V, whether tokens fill them or not."""
+        return self.k.untyped_storage().nbytes() + self.v.untyped_storage().nbytes()
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, k, v)
+        keys, values = (held[layer, :, :, : self.end + k.shape[2]] for held in (self.k, self.v))
+        put(keys, k, self.lengths)
+        put(values, v, self.lengths)
+        return keys, values

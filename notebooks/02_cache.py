@@ -1,0 +1,718 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Lesson 2 — Reuse the past
+#
+# **The question.** The decoder of lesson 1 processes the whole text again for every token that it
+# writes. Which of its results may be kept, and what does keeping them really save?
+#
+# The answer is the KV cache: keep the keys and values of every token, and feed only the newest one.
+# This lesson first checks that this is safe. Then it builds two caches, counts the work they save,
+# and times them. The count and the clock will not agree, and the reason matters for the rest of the
+# book.
+
+# %% [markdown]
+# ## What you need
+#
+# [Lesson 1](01_decoder.ipynb): its decoder, the causal mask, RoPE, and the `cache` argument that was
+# always `None`. You need no GPU. The lesson runs in about a minute on two CPU cores.
+
+# %% [markdown]
+# ## Predict
+#
+# Write down four guesses.
+#
+# 1. You append one token to a text. In which of the 30 layers do the keys of the earlier tokens
+#    change? And if there were no causal mask?
+# 2. A prompt of 5 tokens, 64 new ones. Without a cache, how many token positions does each layer
+#    process in all? With one?
+# 3. By which factor does the clock speed up?
+# 4. How many bytes does the cache of SmolLM2-135M hold per token, in float32?
+
+# %% tags=["export"]
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbook.lessons.decoder import DecoderConfig
+
+# %%
+import statistics
+import time
+
+import ipywidgets
+import matplotlib.pyplot as plt
+
+from kvbook import plotting
+from kvbook.explorer.stepper import TokenStepper
+from kvbook.lessons.decoder import generate
+from kvbook.models import smollm2
+
+plotting.use_style()
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model, tokenizer = smollm2.load(device)
+config = model.config
+n_layers = config.n_layers
+
+# %% [markdown]
+# ## Build
+#
+# ### Is it safe?
+#
+# To reuse a key, you must know that it would come out the same again. So record the keys and values
+# of every layer, once for a text and once for the same text with one token more. The recorder
+# stands where a cache would. It can also take the causal mask away.
+
+
+# %%
+class Recorder:
+    """Keeps the keys and values of one pass, with the causal mask or without."""
+
+    lengths = torch.zeros(1, dtype=torch.long)
+
+    def __init__(self, causal: bool) -> None:
+        self.causal = causal
+        self.rows: list[tuple[Tensor, Tensor]] = []  # per layer: K and V
+
+    def positions(self, q_len: int) -> Tensor:
+        return torch.arange(q_len, device=device)[None]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.rows.append((k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=True)
+
+    def advance(self, counts: Tensor) -> None:
+        pass
+
+
+reference = smollm2.reference()["greedy"]
+story = torch.tensor([reference["ids"]], device=device)  # 5 tokens of prompt, 64 that followed
+
+
+# %%
+def change_by_layer(causal: bool, n: int = 20) -> Tensor:
+    """The largest change in the K and V rows of n tokens, per layer, when token n + 1 is appended."""
+    shorter, longer = Recorder(causal), Recorder(causal)
+    with torch.no_grad():
+        model(story[:, :n], shorter)
+        model(story[:, : n + 1], longer)
+    return torch.tensor(
+        [
+            max((old - new[:, :, :n]).abs().max() for old, new in zip(before, after, strict=True))
+            for before, after in zip(shorter.rows, longer.rows, strict=True)
+        ]
+    )
+
+
+with_mask, without_mask = change_by_layer(causal=True), change_by_layer(causal=False)
+print(
+    f"with the mask, largest change in any layer:    {'below 1e-3' if with_mask.max() < 1e-3 else 'large'}"
+)
+print(
+    f"without the mask, layers with a change > 0.01: {int((without_mask > 0.01).sum())} of {n_layers}"
+)
+assert with_mask.max() < 1e-3
+assert without_mask[0] < 1e-3
+assert (without_mask[1:] > 0.01).all()
+
+# %% [markdown]
+# With the mask, nothing moves in any layer but for rounding. Without it, 29 of 30 layers change. Only the
+# first does not: its keys come from the embeddings, before any attention has mixed tokens. That was
+# guess 1.
+#
+# So the causal mask is more than a rule for training. A token's keys and values depend on earlier
+# tokens alone, and those do not change any more. What cannot change may be kept.
+
+# %% [markdown]
+# ### What a cache must do
+#
+# The cache stands between the projections and attention. It answers five questions.
+#
+# - **Where do the next tokens stand?** `positions`. The cache knows, because it counted. Nobody else
+#   keeps a count, so no two counts can disagree.
+# - **What do they attend to?** `update` stores the new rows and returns all of them.
+# - **What may each query see?** `mask`.
+# - **What does attention give?** `attend` puts the three together. A later cache may compute it
+#   another way.
+# - **How much memory does that take?** `nbytes`, and `nbytes_used` for the part that live tokens
+#   fill.
+#
+# Sequences in a batch may differ in length. Row $i$ holds `lengths[i]` tokens, and a token at
+# position $p$ always lies in slot $p$ of its row. So the mask is one comparison: a query at position
+# $p$ sees slot $j$ if $j \le p$.
+
+
+# %% tags=["export"]
+def causal_mask(q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    """Who sees whom: [batch, q_len] and [batch or 1, kv_len] -> bool [batch, 1, q_len, kv_len].
+
+    A query sees the keys at its own position and before; position -1 marks an empty slot.
+    """
+    q, k = q_positions[:, None, :, None], k_positions[:, None, None, :]
+    return (k <= q) & (k >= 0)
+
+
+# %%
+causal_mask(torch.tensor([[3, 4]]), torch.arange(6)[None])[0, 0].int()
+
+# %% [markdown]
+# Two new tokens at positions 3 and 4, and six slots: each sees all earlier ones and itself.
+
+# %% [markdown]
+# ### What all caches share
+#
+# First, the counting. `lengths` says how many tokens each sequence holds, and everything about
+# position follows from it.
+
+
+# %% tags=["export"]
+class TokenCount:
+    """How many tokens each sequence holds: the one owner of position.
+
+    `lengths` [batch] lies on the CPU: it is book-keeping, and no step should wait for a GPU to read it.
+    """
+
+    def __init__(self, batch: int, capacity: int) -> None:
+        if batch < 1 or capacity < 1:
+            raise ValueError(f"batch is {batch} and capacity {capacity}; both must be at least 1.")
+        self.batch, self.capacity = batch, capacity
+        self.lengths = torch.zeros(batch, dtype=torch.long)
+
+    @property
+    def end(self) -> int:
+        """The length of the longest sequence."""
+        return int(self.lengths.max())
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all sequences have the same length."""
+        return int(self.lengths.min()) == self.end
+
+    def positions(self, q_len: int) -> Tensor:
+        """Where the next q_len tokens stand: [batch, q_len]."""
+        return self.lengths[:, None] + torch.arange(q_len)
+
+    def advance(self, counts: int | Tensor) -> None:
+        """Count the tokens of a pass as held; the decoder calls it once, after the last layer."""
+        counts = torch.as_tensor(counts, device="cpu").expand(self.batch)
+        if counts.min() < 0 or (self.lengths + counts).max() > self.capacity:
+            raise ValueError(
+                f"counts {counts.tolist()} must be >= 0 and fit capacity {self.capacity} "
+                f"beside the {self.lengths.tolist()} tokens held."
+            )
+        self.lengths = self.lengths + counts
+
+    def reset(self) -> None:
+        """Forget every token."""
+        self.lengths = torch.zeros_like(self.lengths)
+
+
+# %% [markdown]
+# Second, the attending. A kind of cache has to say how it stores rows (`update`) and what that takes
+# (`nbytes`); the rest is here.
+
+
+# %% tags=["export"]
+class KVCache(TokenCount):
+    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and, if need be, `reset`."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        super().__init__(batch, config.max_seq_len if capacity is None else capacity)
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of the rows that live tokens fill: K and V of every layer."""
+        row = self.config.n_kv_heads * self.config.head_dim * self.dtype.itemsize
+        return int(self.lengths.sum()) * 2 * self.config.n_layers * row
+
+    def positions(self, q_len: int) -> Tensor:
+        """Where the next q_len tokens stand: [batch, q_len], on the cache's device."""
+        return super().positions(q_len).to(self.device)
+
+    def mask(self, layer: int, q_len: int) -> Tensor | None:
+        """Bool [batch, 1, q_len, kv_len], or None where every query sees every key."""
+        if q_len == 1 and self.is_level:
+            return None
+        slots = torch.arange(self.end + q_len, device=self.device)
+        return causal_mask(self.positions(q_len), slots[None])
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store k and v [batch, n_kv_heads, q_len, *]; return all rows, kv_len wide."""
+        raise TypeError(f"{type(self).__name__} says where tokens stand but stores no rows.")
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Store, then attend: q [batch, n_heads, q_len, *] -> the same shape."""
+        keys, values = self.update(layer, k, v)
+        mask = self.mask(layer, q.shape[2])
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+
+
+# %% [markdown]
+# Third, what is refused. Rows that do not fit must be noticed **before** anything is written, so that
+# a failed call leaves the cache as it was. A cache that is full must never write over old rows.
+
+
+# %% tags=["export"]
+def check_rows(cache: KVCache, k: Tensor, v: Tensor) -> None:
+    """Raise ValueError unless the rows k and v fit the cache, whole and as they are."""
+    takes = [cache.batch, cache.config.n_kv_heads, k.shape[-2], cache.config.head_dim]
+    for name, x in (("k", k), ("v", v)):
+        if list(x.shape) != takes:
+            expected = f"[{takes[0]}, {takes[1]}, q_len, {takes[3]}]"
+            raise ValueError(
+                f"{name} has shape {list(x.shape)}; the cache takes {expected} for both."
+            )
+        if (x.dtype, x.device.type) != (cache.dtype, cache.device.type):
+            raise ValueError(
+                f"{name} is {x.dtype} on {x.device}; the cache holds {cache.dtype} on {cache.device}."
+            )
+    if cache.end + takes[2] > cache.capacity:
+        raise ValueError(
+            f"{cache.end} tokens + {takes[2]} exceed the cache's capacity {cache.capacity}."
+        )
+
+
+# %% [markdown]
+# Where rows differ in length, new keys go to different slots. And the slots behind a shorter row's end hold
+# whatever was there before. The mask hides them, but a mask is not enough: a hidden value gets
+# the weight 0, and 0 times NaN is NaN. So these slots are cleared.
+
+
+# %% tags=["export"]
+def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
+    """Write new [batch, heads, q_len, d] into rows [batch, heads, kv_len, d], at each row's own end.
+
+    Slots behind the new rows are cleared: what they held must not reach attention, NaN included.
+    """
+    q_len, kv_len = new.shape[2], rows.shape[2]
+    slots = lengths[:, None] + torch.arange(q_len)  # [batch, q_len]
+    rows[torch.arange(len(lengths))[:, None], :, slots] = new.transpose(1, 2)
+    behind = torch.arange(kv_len) >= lengths[:, None] + q_len  # [batch, kv_len]
+    if behind.any():
+        rows.masked_fill_(behind[:, None, :, None].to(rows.device), 0)
+
+
+# %% [markdown]
+# ### The growing cache
+#
+# The first cache is the one you would write on a napkin: join the new rows to the old ones. It holds exactly what it needs.
+# The price is that `torch.cat` makes a new tensor each time and copies all old rows into it.
+
+
+# %% tags=["export"]
+class GrowingCache(KVCache):
+    """Joins each new row to the old ones with torch.cat: exact in memory, copying at every step."""
+
+    def __init__(self, config: DecoderConfig, batch: int = 1, **options) -> None:
+        super().__init__(config, batch, **options)
+        self.reset()
+
+    def reset(self) -> None:
+        super().reset()
+        shape = (self.batch, self.config.n_kv_heads, 0, self.config.head_dim)
+        empty = torch.empty(shape, dtype=self.dtype, device=self.device)
+        self.k = [empty] * self.config.n_layers  # per layer [batch, n_kv_heads, kv_len, head_dim]
+        self.v = [empty] * self.config.n_layers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of every tensor held, by their storages."""
+        return sum(rows.untyped_storage().nbytes() for rows in self.k + self.v)
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, k, v)
+        for held, new in ((self.k, k), (self.v, v)):
+            held[layer] = torch.cat([held[layer][:, :, : self.end], new], dim=2)
+            if not self.is_level:
+                put(held[layer], new, self.lengths)
+        return self.k[layer], self.v[layer]
+
+
+# %% [markdown]
+# ### The preallocated cache
+#
+# The second asks for all memory at once and never moves a row. It returns views of the part in use.
+
+
+# %% tags=["export"]
+class PreallocatedCache(KVCache):
+    """Reserves capacity rows per sequence at once and writes in place: no copying, no growing."""
+
+    def __init__(
+        self, config: DecoderConfig, batch: int = 1, capacity: int | None = None, **options
+    ):
+        super().__init__(config, batch, capacity, **options)
+        shape = (config.n_layers, batch, config.n_kv_heads, self.capacity, config.head_dim)
+        self.k = torch.empty(shape, dtype=self.dtype, device=self.device)
+        self.v = torch.empty(shape, dtype=self.dtype, device=self.device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for K and V, whether tokens fill them or not."""
+        return self.k.untyped_storage().nbytes() + self.v.untyped_storage().nbytes()
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, k, v)
+        keys, values = (held[layer, :, :, : self.end + k.shape[2]] for held in (self.k, self.v))
+        put(keys, k, self.lengths)
+        put(values, v, self.lengths)
+        return keys, values
+
+
+# %% [markdown]
+# Try both on the real model: feed the 5 tokens of the prompt, then one token at a time, and compare
+# with one pass over the whole text, at each of the 68 positions that are fed.
+
+# %%
+fed = story[:, :-1]  # the last token is never fed: nobody asks what follows it
+with torch.no_grad():
+    expected = model(fed)
+for kind in (GrowingCache, PreallocatedCache):
+    cache = kind(config, capacity=68, device=device)
+    with torch.no_grad():
+        logits = [model(fed[:, :5], cache)]
+        logits += [model(fed[:, t : t + 1], cache) for t in range(5, 68)]
+    difference = (torch.cat(logits, dim=1) - expected).abs().max().item()
+    assert difference < 1e-3
+    assert cache.lengths.tolist() == [68]
+    print(f"{kind.__name__:18} 68 positions, logits equal to within 1e-3")
+
+# %% [markdown]
+# ## Measure
+#
+# ### The work
+#
+# A hook on the key projection of every layer counts the token positions that pass through. Write 64 tokens after a prompt of 5, without a
+# cache and with one.
+
+
+# %%
+def count_positions(cache) -> tuple[Tensor, list[list[int]]]:
+    """Write 64 tokens; the text, and for each layer the token positions processed at each step."""
+    seen = [[] for _ in range(n_layers)]
+    hooks = [
+        block.attention.k_proj.register_forward_hook(
+            lambda module, inputs, output, seen=seen[i]: seen.append(inputs[0].shape[1])
+        )
+        for i, block in enumerate(model.blocks)
+    ]
+    text = generate(model, story[:, :5], 64, cache)
+    for hook in hooks:
+        hook.remove()
+    return text, seen
+
+
+plain_text, without_cache = count_positions(None)
+cached_text, with_cache = count_positions(PreallocatedCache(config, capacity=68, device=device))
+print("without a cache:", sum(without_cache[0]), "token positions per layer")
+print("with a cache:   ", sum(with_cache[0]), "token positions per layer")
+print(f"ratio:           {sum(without_cache[0]) / sum(with_cache[0]):.2f}")
+
+# %%
+assert plain_text.equal(cached_text)
+assert plain_text[0].tolist() == reference["ids"]  # what transformers writes, too
+assert {sum(layer) for layer in without_cache} == {2336}
+assert {sum(layer) for layer in with_cache} == {68}
+assert f"{2336 / 68:.2f}" == "34.35"
+
+# %% [markdown]
+# That was guess 2: 2,336 against 68, which is 34.35 times less, for the same text to the letter.
+# With a cache each token is processed once. The 64th new token is chosen but never fed, so it is 68 and not 69.
+
+# %% [markdown]
+# ### The memory
+#
+# What is kept is paid for. Each token leaves a key and a value in each layer, for each of the 3
+# key/value heads, 64 numbers of 4 bytes.
+
+# %%
+per_token = 2 * n_layers * config.n_kv_heads * config.head_dim * 4
+cache = PreallocatedCache(config, capacity=68, device=device)
+generate(model, story[:, :5], 64, cache)
+assert cache.nbytes_used == cache.nbytes == 68 * per_token
+assert per_token == 46_080
+print(f"one token: {per_token:,} bytes; 68 tokens: {cache.nbytes:,} bytes")
+weights_nbytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+print(f"the weights: {weights_nbytes:,} bytes")
+assert f"{weights_nbytes / 1e6:.0f}" == "538"
+
+# %% [markdown]
+# 46,080 bytes per token: guess 4. Lesson 3 turns this product into a formula for any model.
+
+# %% [markdown]
+# ### The clock
+#
+# Now time it. Both ways run in turn, so that a busy moment of the machine hits both; the figure shows medians of 3 runs.
+
+# %%
+contexts = [16, 64, 256, 768]
+text = story[:, :1].expand(1, max(contexts) + 1)
+
+
+def seconds(cache, context: int) -> float:
+    """Time for one more token when `context` tokens are there already."""
+    if cache is not None:
+        cache.reset()
+        with torch.no_grad():
+            model(text[:, : context - 1], cache, last_only=True)
+    start = time.perf_counter()
+    generate(model, text[:, :context] if cache is None else text[:, :1], 1, cache).cpu()
+    return time.perf_counter() - start
+
+
+# %% tags=["nbval-ignore-output"]
+held = PreallocatedCache(config, capacity=max(contexts) + 1, device=device)
+runs = {(context, kind): [] for context in contexts for kind in ("without", "with")}
+seconds(None, 16), seconds(held, 16)  # warm up
+for context in contexts:
+    for _ in range(3):
+        runs[context, "without"].append(seconds(None, context))
+        runs[context, "with"].append(seconds(held, context))
+step = {key: statistics.median(values) for key, values in runs.items()}
+print(f"one more token, on {device}")
+for context in contexts:
+    slow, fast = step[context, "without"], step[context, "with"]
+    print(
+        f"{context:5} tokens: {1e3 * slow:7.1f} ms without, {1e3 * fast:6.1f} ms with: {slow / fast:5.1f} times"
+    )
+
+# %%
+assert all(len(values) == 3 for values in runs.values())
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two lines of time per step against context, on logarithmic axes. Without a cache the time rises steeply with the context. With a cache it stays almost level. The gap widens from left to right."}}
+for kind, role in (("without", "evicted"), ("with", "cache")):
+    times = [1e3 * step[context, kind] for context in contexts]
+    plt.plot(contexts, times, marker="o", color=plotting.colour(role), label=f"{kind} a cache")
+plt.xscale("log")
+plt.yscale("log")
+plt.xticks(contexts, [str(context) for context in contexts])
+plt.minorticks_off()
+plt.xlabel("tokens already there")
+plt.ylabel("ms for one more token")
+plt.title("The longer the text, the more the cache saves")
+plt.legend()
+plt.show()
+
+# %% [markdown]
+# On the machine that made this page, the gain is far below 34 for short texts, and it grows with the
+# context. Guess 3 has no single answer.
+#
+# Why so little at first? To process even one token, a step must read all weights: 538 MB here. To
+# process 16 tokens it reads the same weights once, and uses each of them 16 times. Arithmetic is
+# cheap while the weights come in. So a step with a cache does a sixteenth of the work but waits for the same
+# memory. Only when the text is long does the work outgrow the wait. Lesson 6 makes a model of this.
+#
+# There is a second limit, and it stays. The cache saves the projections and the feed-forward network for old tokens. It
+# does not save attention: the newest query is compared with **every** key held. At the 8,192 tokens
+# this model can take, that means reading 377 MB of cache for each new token, beside the 538 MB of
+# weights.
+
+# %%
+assert f"{config.max_seq_len * per_token / 1e6:.0f}" == "377"
+
+# %% [markdown]
+# These are times of one machine, with one sequence and a small model. They do not show what a GPU
+# does, nor what batching does.
+
+# %% [markdown]
+# ## Explore
+#
+# Step through the text that the model wrote. The counts are the hook's record of the first layer,
+# step by step; all layers counted the same.
+
+# %%
+assert all(layer == without_cache[0] for layer in without_cache)
+assert all(layer == with_cache[0] for layer in with_cache)
+TokenStepper(
+    [tokenizer.decode([i]) for i in reference["ids"]],
+    prompt_len=5,
+    without_cache=without_cache[0],
+    with_cache=with_cache[0],
+    bytes_per_token=per_token,
+    step=12,
+)
+
+# %% [markdown]
+# Watch three things. Without a cache the rows that were computed a step ago are computed again, all of
+# them. With a cache one row is computed and the others are read. And the bytes only ever grow: nothing
+# is given back while the text goes on.
+#
+# With a kernel you can also choose the context and time it yourself. The next cell runs the model both
+# ways each time you move the slider. It needs a kernel, so it shows nothing on the published page.
+
+# %%
+measured = {}
+
+
+def race(context: int) -> None:
+    runs = [(seconds(None, context), seconds(held, context)) for _ in range(3)]
+    slow, fast = (statistics.median(column) for column in zip(*runs, strict=True))
+    measured.update(context=context, held=held.lengths.tolist())
+    plt.barh(["with", "without"], [1e3 * fast, 1e3 * slow], color=plotting.colour("cache"))
+    plt.xlabel("ms for one more token")
+    plt.title(f"{context} tokens: {slow / fast:.1f} times faster with a cache")
+    plt.show()
+
+
+# %% tags=["remove-output", "nbval-ignore-output"]
+context_slider = ipywidgets.IntSlider(
+    value=64, min=16, max=768, step=16, description="context", continuous_update=False
+)
+ipywidgets.VBox([context_slider, ipywidgets.interactive_output(race, {"context": context_slider})])
+
+# %%
+assert measured == {"context": 64, "held": [64]}
+context_slider.value = 128
+assert measured == {"context": 128, "held": [128]}
+
+# %% [markdown]
+# ## Check yourself
+#
+# The first three are bugs that real projects have had. Find out what each does, then unfold.
+#
+# **1. The wrong mask.** A prompt comes in two pieces. For the second piece the cache calls attention with
+# `is_causal=True`. What goes wrong, and which test finds it?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# `is_causal` aligns the mask at the top left, as if the piece stood at position 0. Its first query sees one
+# key of the whole past. A test that feeds the prompt in one piece cannot find this, because then both masks agree. Feed it in two.
+#
+# ```python
+# import torch
+# import torch.nn.functional as F
+# from kvbook.lessons.cache import GrowingCache
+# from kvbook.lessons.decoder import Decoder, DecoderConfig
+#
+# class TopLeft(GrowingCache):
+#     def attend(self, layer, q, k, v):
+#         keys, values = self.update(layer, k, v)
+#         return F.scaled_dot_product_attention(q, keys, values, is_causal=q.shape[2] > 1, enable_gqa=True)
+#
+# torch.manual_seed(0)
+# config = DecoderConfig(97, 24, 2, 6, 3, 4, 40, 32)
+# model = Decoder(config).requires_grad_(False)
+# ids = torch.randint(97, (1, 9))
+#
+# def run(cache, pieces):
+#     return torch.cat([model(piece, cache) for piece in ids.split(pieces, dim=1)], dim=1)
+#
+# torch.testing.assert_close(run(TopLeft(config), [9]), model(ids))
+# assert (run(TopLeft(config), [4, 5]) - model(ids)).abs().max() > 1e-3
+# torch.testing.assert_close(run(GrowingCache(config), [4, 5]), model(ids))
+# ```
+#
+# </details>
+#
+# **2. Positions that start again.** A decode step feeds one token and takes its position from
+# `torch.arange(1)`. The text still reads well for a while. Why is that, and which test finds it?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Every new token believes that it stands at position 0. The old keys lie at their true positions, so all distances are wrong, but the
+# words that attention finds are often the same. Compare logits, not text.
+#
+# ```python
+# import torch
+# from kvbook.lessons.cache import GrowingCache
+# from kvbook.lessons.decoder import Decoder, DecoderConfig
+#
+# class Restarting(GrowingCache):
+#     def positions(self, q_len):
+#         return torch.arange(q_len).expand(self.batch, q_len)
+#
+# torch.manual_seed(0)
+# config = DecoderConfig(97, 24, 2, 6, 3, 4, 40, 32)
+# model = Decoder(config).requires_grad_(False)
+# ids = torch.randint(97, (1, 9))
+#
+# def run(cache):
+#     return torch.cat([model(token, cache) for token in ids.split(1, dim=1)], dim=1)
+#
+# assert (run(Restarting(config)) - model(ids)).abs().max() > 1e-3
+# torch.testing.assert_close(run(GrowingCache(config)), model(ids))
+# ```
+#
+# </details>
+#
+# **3. The first token is lost.** A cache is created when the first token has already been processed, so that
+# token's key and value are never stored. At which position do the logits first differ?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# At the second. The first token attends to itself within its own pass; the second misses it. On a trained model the damage is large: lesson 1
+# showed that half of all attention rests on the first token.
+#
+# ```python
+# import torch
+# from kvbook.lessons.cache import GrowingCache
+# from kvbook.lessons.decoder import Decoder, DecoderConfig
+#
+# class Forgetful(GrowingCache):
+#     def update(self, layer, k, v):
+#         keys, values = super().update(layer, k, v)
+#         return (keys, values) if self.end == 0 else (keys[:, :, 1:], values[:, :, 1:])
+#
+#     def mask(self, layer, q_len):
+#         return None
+#
+# torch.manual_seed(0)
+# config = DecoderConfig(97, 24, 2, 6, 3, 4, 40, 32)
+# model = Decoder(config).requires_grad_(False)
+# ids = torch.randint(97, (1, 9))
+# cache = Forgetful(config)
+# logits = torch.cat([model(token, cache) for token in ids.split(1, dim=1)], dim=1)
+# wrong = (logits - model(ids)).abs().amax(-1)[0] > 1e-4
+# assert wrong.tolist() == [False] + [True] * 8
+# ```
+#
+# </details>
+#
+# **4. How much does the growing cache copy?** It writes 64 tokens after a prompt of 5, so it makes 63 steps after the prefill.
+# How many old rows does it copy per layer, for K alone?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Step by step 5, 6, …, 67 rows: 2,268 in all, to hold 68. The preallocated cache copies none.
+#
+# ```python
+# copied = sum(range(5, 68))
+# assert copied == 2268
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## What changed
+#
+# Your four guesses, once more: with the causal mask nothing changes in any layer, without it all but
+# the first change; 2,336 token positions against 68; the clock gains less than the count, and more
+# the longer the text; 46,080 bytes per token.
+#
+# | Lesson | Cache per token | Tokens processed in the 16th step after a prompt of 5 | What limits the users |
+# |---|---|---|---|
+# | 1. A decoder | 0 bytes | 20 per layer | work: every step repeats the whole text |
+# | 2. Reuse the past | 46,080 bytes (SmolLM2-135M, float32) | 1 per layer | memory: every token of every user is kept |
+#
+# ## Next
+#
+# You traded work for memory. For this small model a token costs 46,080 bytes. What does it cost for the models
+# that people serve, and how soon does the cache outgrow the weights? Lesson 3 writes the bill.

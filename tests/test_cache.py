@@ -1,0 +1,231 @@
+"""Every cache of lesson 2 gives what the decoder gives without one; what does not fit is refused whole."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache, TokenCount, causal_mask
+from kvbook.lessons.decoder import Decoder, DecoderConfig, generate
+
+CONFIG = DecoderConfig(
+    vocab_size=97,
+    dim=24,
+    n_layers=2,
+    n_heads=6,
+    n_kv_heads=3,
+    head_dim=4,
+    ffn_dim=40,
+    max_seq_len=32,
+)
+KINDS = [GrowingCache, PreallocatedCache]
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def make_model(config: DecoderConfig = CONFIG) -> Decoder:
+    torch.manual_seed(0)
+    model = Decoder(config).double().requires_grad_(False)
+    for weight in model.parameters():
+        weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) / 4)
+    return model
+
+
+MODEL = make_model()
+
+
+def make(kind: type[KVCache], batch: int = 1, **options) -> KVCache:
+    return kind(CONFIG, batch, dtype=torch.float64, **options)
+
+
+def random_ids(batch: int, n: int, seed: int = 0) -> Tensor:
+    return torch.randint(97, (batch, n), generator=torch.Generator().manual_seed(seed))
+
+
+def feed(cache: KVCache, ids: Tensor, pieces: list[int]) -> Tensor:
+    return torch.cat([MODEL(piece, cache) for piece in ids.split(pieces, dim=1)], dim=1)
+
+
+def same(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+
+def poison(cache: KVCache) -> None:
+    """NaN into every slot that no live token fills."""
+    for held in (cache.k, cache.v):
+        for rows in held:  # per layer [batch, n_kv_heads, slots, head_dim]
+            for row, length in zip(rows, cache.lengths.tolist(), strict=True):
+                row[:, length:] = float("nan")
+
+
+@kinds
+@settings(max_examples=40, deadline=None)
+@given(
+    pieces=st.lists(st.integers(1, 9), min_size=1, max_size=6).filter(lambda p: sum(p) <= 20),
+    batch=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_any_split_equals_no_cache(
+    kind: type[KVCache], pieces: list[int], batch: int, seed: int
+) -> None:
+    ids = random_ids(batch, sum(pieces), seed)
+    cache = make(kind, batch, capacity=20)
+    same(feed(cache, ids, pieces), MODEL(ids))
+    assert cache.lengths.tolist() == [sum(pieces)] * batch
+
+
+@kinds
+@pytest.mark.parametrize("pieces", [[11], [1] * 11, [5, 6], [1, 3, 7]])
+def test_piece_by_piece(kind: type[KVCache], pieces: list[int]) -> None:
+    ids = random_ids(2, 11)
+    cache = make(kind, 2)
+    expected = MODEL(ids)
+    for end, piece in zip(accumulate(pieces), ids.split(pieces, dim=1), strict=True):
+        same(MODEL(piece, cache), expected[:, end - piece.shape[1] : end])
+        poison(cache)
+
+
+@kinds
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=5),
+    seed=st.integers(0, 99),
+)
+def test_rows_of_unequal_length(
+    kind: type[KVCache], steps: list[tuple[int, int, int]], seed: int
+) -> None:
+    """Each row gets its own number of tokens per pass; every real position equals the row run alone."""
+    texts = random_ids(3, 20, seed)
+    expected = [MODEL(text[None])[0] for text in texts]
+    cache = make(kind, 3)
+    poison(cache)
+    for counts in steps:
+        q_len = max(1, *counts)
+        ids = torch.zeros(3, q_len, dtype=torch.long)
+        before = cache.lengths.tolist()
+        for row, (start, count) in enumerate(zip(before, counts, strict=True)):
+            ids[row, :count] = texts[row, start : start + count]
+        logits = MODEL(ids, cache, counts=torch.tensor(counts))
+        poison(cache)
+        for row, (start, count) in enumerate(zip(before, counts, strict=True)):
+            same(logits[row, :count], expected[row][start : start + count])
+    assert cache.lengths.tolist() == [sum(column) for column in zip(*steps, strict=True)]
+
+
+@kinds
+def test_reset_and_reuse(kind: type[KVCache]) -> None:
+    cache = make(kind, 2, capacity=12)
+    feed(cache, random_ids(2, 12, seed=1), [7, 5])
+    cache.reset()
+    assert cache.lengths.tolist() == [0, 0]
+    poison(cache)
+    ids = random_ids(2, 9, seed=2)
+    same(feed(cache, ids, [4, 1, 4]), MODEL(ids))
+
+
+@kinds
+def test_generate_twice_with_one_cache(kind: type[KVCache]) -> None:
+    ids = random_ids(1, 5)
+    expected = generate(MODEL, ids, 8)
+    cache = make(kind)
+    for _ in range(2):
+        cache.reset()
+        assert generate(MODEL, ids, 8, cache).equal(expected)
+        assert cache.lengths.tolist() == [12]  # the last token is never fed
+
+
+@kinds
+def test_the_cache_holds_kv_heads_and_counts_its_bytes(kind: type[KVCache]) -> None:
+    cache = make(kind, 2, capacity=11)
+    feed(cache, random_ids(2, 7), [3, 4])
+    token = 2 * CONFIG.n_layers * CONFIG.n_kv_heads * CONFIG.head_dim * 8
+    assert cache.nbytes_used == 2 * 7 * token
+    assert cache.nbytes == 2 * token * (7 if kind is GrowingCache else 11)
+    assert cache.k[0].shape[1] == CONFIG.n_kv_heads
+
+
+def contents(cache: KVCache) -> list[Tensor]:
+    n = cache.end
+    return [rows[:, :, :n].clone() for held in (cache.k, cache.v) for rows in held]
+
+
+@kinds
+def test_a_full_cache_refuses_and_keeps_its_rows(kind: type[KVCache]) -> None:
+    cache = make(kind, 2, capacity=6)
+    feed(cache, random_ids(2, 5), [5])
+    before, lengths = contents(cache), cache.lengths.clone()
+    with pytest.raises(ValueError, match=r"5 tokens \+ 2 exceed the cache's capacity 6"):
+        MODEL(random_ids(2, 2), cache)
+    assert all(a.equal(b) for a, b in zip(before, contents(cache), strict=True))
+    assert cache.lengths.equal(lengths)
+    feed(cache, random_ids(2, 1), [1])  # the last slot can still be filled
+    with pytest.raises(ValueError, match="capacity 6"):
+        feed(cache, random_ids(2, 1), [1])
+
+
+WRONG = {
+    "more rows than the batch": ((3, 3, 2, 4), torch.float64),
+    "heads expanded": ((2, 6, 2, 4), torch.float64),
+    "another head_dim": ((2, 3, 2, 5), torch.float64),
+    "three axes": ((3, 2, 4), torch.float64),
+    "another dtype": ((2, 3, 2, 4), torch.float32),
+}
+
+
+@kinds
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("which", ["k", "v"])
+def test_rows_that_do_not_fit_are_refused_whole(kind: type[KVCache], what: str, which: str) -> None:
+    shape, dtype = WRONG[what]
+    cache = make(kind, 2)
+    feed(cache, random_ids(2, 3), [3])
+    before = contents(cache)
+    rows = {name: torch.ones(2, 3, 2, 4, dtype=torch.float64) for name in ("k", "v")}
+    rows[which] = torch.ones(shape, dtype=dtype)
+    with pytest.raises(ValueError, match=r"the cache (takes|holds)"):
+        cache.update(0, **rows)
+    assert all(a.equal(b) for a, b in zip(before, contents(cache), strict=True))
+
+
+@kinds
+def test_another_device_is_refused(kind: type[KVCache]) -> None:
+    rows = torch.ones(1, 3, 2, 4, dtype=torch.float64, device="meta")
+    with pytest.raises(ValueError, match="on meta; the cache holds"):
+        make(kind).update(0, rows, rows)
+
+
+@pytest.mark.parametrize("counts", [-1, 33, [1, -1], [0, 33]])
+def test_counts_that_cannot_be_are_refused(counts: int | list[int]) -> None:
+    count = TokenCount(batch=2, capacity=32)
+    with pytest.raises(ValueError, match="must be >= 0 and fit capacity 32"):
+        count.advance(torch.tensor(counts))
+    assert count.lengths.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("batch", "capacity"), [(0, 5), (-1, 5), (2, 0)])
+def test_a_cache_of_nothing_is_refused(batch: int, capacity: int) -> None:
+    with pytest.raises(ValueError, match=f"batch is {batch} and capacity {capacity}"):
+        PreallocatedCache(CONFIG, batch, capacity=capacity)
+
+
+def test_the_mask_is_right_for_a_piece_in_the_middle() -> None:
+    mask = causal_mask(torch.tensor([[2, 3], [0, 1]]), torch.tensor([[0, 1, 2, 3], [0, 1, -1, -1]]))
+    assert mask.int().tolist() == [
+        [[[1, 1, 1, 0], [1, 1, 1, 1]]],
+        [[[1, 0, 0, 0], [1, 1, 0, 0]]],
+    ]
+
+
+def test_a_held_cache_does_not_see_later_changes_of_the_caller_s_tensors() -> None:
+    for kind in KINDS:
+        cache = make(kind)
+        k = torch.ones(1, 3, 2, 4, dtype=torch.float64)
+        cache.update(0, k, k)
+        cache.advance(2)
+        k.zero_()
+        keys, _ = cache.update(0, torch.ones_like(k), torch.ones_like(k))
+        assert keys.count_nonzero() == keys.numel()
