@@ -97,7 +97,7 @@ story = torch.tensor([reference["ids"]], device=device)  # 5 tokens of prompt, 6
 
 # %%
 def change_by_layer(causal: bool, n: int = 20) -> Tensor:
-    """The largest change in the K and V rows of n tokens, per layer, when token n + 1 is appended."""
+    """Append token n + 1: the largest change in the K and V rows of the first n, per layer."""
     shorter, longer = Recorder(causal), Recorder(causal)
     with torch.no_grad():
         model(story[:, :n], shorter)
@@ -111,12 +111,8 @@ def change_by_layer(causal: bool, n: int = 20) -> Tensor:
 
 
 with_mask, without_mask = change_by_layer(causal=True), change_by_layer(causal=False)
-print(
-    f"with the mask, largest change in any layer:    {'below 1e-3' if with_mask.max() < 1e-3 else 'large'}"
-)
-print(
-    f"without the mask, layers with a change > 0.01: {int((without_mask > 0.01).sum())} of {n_layers}"
-)
+for label, change in (("with", with_mask), ("without", without_mask)):
+    print(f"{label:7} the mask: {int((change > 0.01).sum()):2} of {n_layers} layers change")
 assert with_mask.max() < 1e-3
 assert without_mask[0] < 1e-3
 assert (without_mask[1:] > 0.01).all()
@@ -175,7 +171,7 @@ causal_mask(torch.tensor([[3, 4]]), torch.arange(6)[None])[0, 0].int()
 class TokenCount:
     """How many tokens each sequence holds: the one owner of position.
 
-    `lengths` [batch] lies on the CPU: it is book-keeping, and no step should wait for a GPU to read it.
+    `lengths` [batch] lies on the CPU: it is book-keeping, for which no step should wait for a GPU.
     """
 
     def __init__(self, batch: int, capacity: int) -> None:
@@ -220,7 +216,7 @@ class TokenCount:
 
 # %% tags=["export"]
 class KVCache(TokenCount):
-    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and, if need be, `reset`."""
+    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and maybe `reset`."""
 
     def __init__(
         self,
@@ -280,10 +276,9 @@ def check_rows(cache: KVCache, k: Tensor, v: Tensor) -> None:
             raise ValueError(
                 f"{name} is {x.dtype} on {x.device}; the cache holds {cache.dtype} on {cache.device}."
             )
-    if cache.end + takes[2] > cache.capacity:
-        raise ValueError(
-            f"{cache.end} tokens + {takes[2]} exceed the cache's capacity {cache.capacity}."
-        )
+    total = cache.end + takes[2]
+    if total > cache.capacity:
+        raise ValueError(f"{total} tokens exceed the cache's capacity {cache.capacity}.")
 
 
 # %% [markdown]
@@ -483,11 +478,11 @@ for context in contexts:
         runs[context, "without"].append(seconds(None, context))
         runs[context, "with"].append(seconds(held, context))
 step = {key: statistics.median(values) for key, values in runs.items()}
-print(f"one more token, on {device}")
+print(f"ms for one more token, on {device} with {torch.get_num_threads()} threads")
 for context in contexts:
-    slow, fast = step[context, "without"], step[context, "with"]
+    slow, fast = (1e3 * step[context, kind] for kind in ("without", "with"))
     print(
-        f"{context:5} tokens: {1e3 * slow:7.1f} ms without, {1e3 * fast:6.1f} ms with: {slow / fast:5.1f} times"
+        f"{context:4} tokens: {slow:7.1f} without, {fast:6.1f} with: {slow / fast:5.1f} times faster"
     )
 
 # %%
@@ -514,7 +509,7 @@ plt.show()
 # Why so little at first? To process even one token, a step must read all weights: 538 MB here. To
 # process 16 tokens it reads the same weights once, and uses each of them 16 times. Arithmetic is
 # cheap while the weights come in. So a step with a cache does a sixteenth of the work but waits for the same
-# memory. Only when the text is long does the work outgrow the wait. Lesson 6 makes a model of this.
+# memory. PyTorch also takes its time for every call, long text or short. Only when the text is long does the work outgrow both. Lesson 6 makes a model of this.
 #
 # There is a second limit, and it stays. The cache saves the projections and the feed-forward network for old tokens. It
 # does not save attention: the newest query is compared with **every** key held. At the 8,192 tokens

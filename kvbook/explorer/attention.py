@@ -72,7 +72,7 @@ class AttentionExplorer(anywidget.AnyWidget):
             known = place and place <= {"layer", "head", "query"}
             if not isinstance(preset.get("label"), str) or not known:
                 raise ValueError(
-                    f"Preset {dict(preset)} needs a label and any of layer, head, query."
+                    f"Preset {dict(preset)} needs a label and one of layer, head, query."
                 )
             _check_place(preset, table["shape"], f"Preset {preset['label']!r}")
         self._compute = compute

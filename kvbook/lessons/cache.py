@@ -19,7 +19,7 @@ def causal_mask(q_positions: Tensor, k_positions: Tensor) -> Tensor:
 class TokenCount:
     """How many tokens each sequence holds: the one owner of position.
 
-    `lengths` [batch] lies on the CPU: it is book-keeping, and no step should wait for a GPU to read it.
+    `lengths` [batch] lies on the CPU: it is book-keeping, for which no step should wait for a GPU.
     """
 
     def __init__(self, batch: int, capacity: int) -> None:
@@ -58,7 +58,7 @@ class TokenCount:
 
 
 class KVCache(TokenCount):
-    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and, if need be, `reset`."""
+    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and maybe `reset`."""
 
     def __init__(
         self,
@@ -112,10 +112,9 @@ def check_rows(cache: KVCache, k: Tensor, v: Tensor) -> None:
             raise ValueError(
                 f"{name} is {x.dtype} on {x.device}; the cache holds {cache.dtype} on {cache.device}."
             )
-    if cache.end + takes[2] > cache.capacity:
-        raise ValueError(
-            f"{cache.end} tokens + {takes[2]} exceed the cache's capacity {cache.capacity}."
-        )
+    total = cache.end + takes[2]
+    if total > cache.capacity:
+        raise ValueError(f"{total} tokens exceed the cache's capacity {cache.capacity}.")
 
 
 def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
