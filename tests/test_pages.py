@@ -102,7 +102,12 @@ def test_widgets_and_their_host_come_together(page: Path) -> None:
         assert {json.loads(view.string)["model_id"] for view in views} <= set(models)
 
 
-def test_the_lesson_on_the_page_has_its_explorer_and_not_its_kernel_sliders() -> None:
-    page = soup(SITE / "notebooks" / "01_decoder.html")
+@pytest.mark.parametrize(
+    ("name", "slider"), [("01_decoder", "temperature_slider"), ("02_cache", "context_slider")]
+)
+def test_a_lesson_s_page_has_its_explorer_and_not_its_kernel_sliders(
+    name: str, slider: str
+) -> None:
+    page = soup(SITE / "notebooks" / f"{name}.html")
     assert len(page.find_all("script", type="application/vnd.jupyter.widget-view+json")) == 1
-    assert "temperature_slider" in page.get_text()  # its code is shown
+    assert slider in page.get_text()  # its code is shown

@@ -109,9 +109,8 @@ def check_rows(cache: KVCache, k: Tensor, v: Tensor) -> None:
                 f"{name} has shape {list(x.shape)}; the cache takes {expected} for both."
             )
         if (x.dtype, x.device.type) != (cache.dtype, cache.device.type):
-            raise ValueError(
-                f"{name} is {x.dtype} on {x.device}; the cache holds {cache.dtype} on {cache.device}."
-            )
+            holds = f"{cache.dtype} on {cache.device}"
+            raise ValueError(f"{name} is {x.dtype} on {x.device}; the cache holds {holds}.")
     total = cache.end + takes[2]
     if total > cache.capacity:
         raise ValueError(f"{total} tokens exceed the cache's capacity {cache.capacity}.")

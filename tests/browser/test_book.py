@@ -74,6 +74,22 @@ def test_the_explorer_of_lesson_1_works_on_the_page(open_page, site: str, way: s
     assert explorer.get_by_role("textbox").count() == 0  # no kernel, no field for a sentence
 
 
+@pytest.mark.parametrize("way", ["server", "disk"])
+def test_the_stepper_of_lesson_2_ends_at_the_hooks_counts(open_page, site: str, way: str) -> None:
+    page = open_page(f"{site if way == 'server' else SITE.as_uri()}/notebooks/02_cache.html")
+    stepper = page.locator(".kvbook-explorer")
+    step = stepper.get_by_role("slider", name="Step")
+    step.focus()
+    page.keyboard.press("End")
+    assert step.input_value() == "64"
+    text = stepper.inner_text()
+    assert "2,336" in text
+    assert "68" in text
+    assert "3.13 MB" in text
+    page.keyboard.press("Home")
+    assert "2,336" not in stepper.inner_text()
+
+
 def test_the_sidebar_opens_on_a_phone(open_page, site: str) -> None:
     page = open_page(f"{site}/{NAMES[0]}.html", width=390)
     link = page.locator(".bd-sidebar-primary a", has_text="A decoder you can read").first
