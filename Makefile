@@ -23,7 +23,7 @@ book: $(READY) ## build the static book into _build/html
 	@echo "The book is built: open $(SITE)/index.html in a browser."
 
 test: node-found browser-found check ## run every check: the fast part, every lesson again, the built book in a real browser
-	$(BIN)/python -m pytest -p no:cacheprovider --nbval --nbval-current-env --nbval-cell-timeout 120 \
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 \
 		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book
 	@rm -rf $(SITE)
 	@$(MAKE) --no-print-directory book

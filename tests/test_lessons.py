@@ -29,8 +29,10 @@ TAGS = {
 IGNORED = [
     ("01_decoder", "temperature_slider = "),
     ("01_decoder", "times = {"),
+    ("01_decoder", "moves = ["),
     ("02_cache", "held = PreallocatedCache("),
     ("02_cache", "context_slider = "),
+    ("02_cache", "context_slider.value"),
 ]
 BONES = [
     "What you need",
