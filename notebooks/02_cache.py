@@ -175,8 +175,10 @@ class TokenCount:
     """
 
     def __init__(self, batch: int, capacity: int) -> None:
-        if batch < 1 or capacity < 1:
-            raise ValueError(f"batch is {batch} and capacity {capacity}; both must be at least 1.")
+        if not (type(batch) is type(capacity) is int and batch >= 1 and capacity >= 1):
+            raise ValueError(
+                f"batch is {batch} and capacity {capacity}; both must be an int, 1 or more."
+            )
         self.batch, self.capacity = batch, capacity
         self.lengths = torch.zeros(batch, dtype=torch.long)
 
@@ -196,11 +198,12 @@ class TokenCount:
 
     def advance(self, counts: int | Tensor) -> None:
         """Count the tokens of a pass as held; the decoder calls it once, after the last layer."""
-        counts = torch.as_tensor(counts, device="cpu").expand(self.batch)
-        if counts.min() < 0 or (self.lengths + counts).max() > self.capacity:
+        counts = torch.as_tensor(counts, device="cpu")
+        is_int = counts.dtype == torch.long and counts.shape in ((), (self.batch,))
+        if not is_int or counts.min() < 0 or (self.lengths + counts).max() > self.capacity:
             raise ValueError(
-                f"counts {counts.tolist()} must be >= 0 and fit capacity {self.capacity} "
-                f"beside the {self.lengths.tolist()} tokens held."
+                f"counts is {counts.tolist()}; it must be an int or int64 [{self.batch}], 0 or more, "
+                f"and fit capacity {self.capacity} beside the {self.lengths.tolist()} tokens held."
             )
         self.lengths = self.lengths + counts
 
@@ -263,21 +266,25 @@ class KVCache(TokenCount):
 
 
 # %% tags=["export"]
-def check_rows(cache: KVCache, k: Tensor, v: Tensor) -> None:
-    """Raise ValueError unless the rows k and v fit the cache, whole and as they are."""
-    takes = [cache.batch, cache.config.n_kv_heads, k.shape[-2], cache.config.head_dim]
+def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
+    """Raise ValueError unless the rows k and v fit the cache's layer, whole and as they are."""
+    batch, n_kv_heads, head_dim = cache.batch, cache.config.n_kv_heads, cache.config.head_dim
+    if not 0 <= layer < cache.config.n_layers:
+        raise ValueError(f"layer is {layer}; the cache has 0 to {cache.config.n_layers - 1}.")
     for name, x in (("k", k), ("v", v)):
-        if list(x.shape) != takes:
-            expected = f"[{takes[0]}, {takes[1]}, q_len, {takes[3]}]"
+        if x.ndim != 4 or x.shape != (batch, n_kv_heads, k.shape[2], head_dim):
+            expected = f"[{batch}, {n_kv_heads}, q_len, {head_dim}]"
             raise ValueError(
                 f"{name} has shape {list(x.shape)}; the cache takes {expected} for both."
             )
         if (x.dtype, x.device.type) != (cache.dtype, cache.device.type):
             holds = f"{cache.dtype} on {cache.device}"
             raise ValueError(f"{name} is {x.dtype} on {x.device}; the cache holds {holds}.")
-    total = cache.end + takes[2]
+    total = cache.end + k.shape[2]
     if total > cache.capacity:
-        raise ValueError(f"{total} tokens exceed the cache's capacity {cache.capacity}.")
+        raise ValueError(
+            f"{total} tokens, padding included, exceed the cache's capacity {cache.capacity}."
+        )
 
 
 # %% [markdown]
@@ -288,13 +295,14 @@ def check_rows(cache: KVCache, k: Tensor, v: Tensor) -> None:
 
 # %% tags=["export"]
 def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
-    """Write new [batch, heads, q_len, d] into rows [batch, heads, kv_len, d], at each row's own end.
+    """Write new [batch, heads, q_len, d] into rows [batch, heads, kv_len, d], at each sequence's end.
 
     Slots behind the new rows are cleared: what they held must not reach attention, NaN included.
+    Rows are stored without their autograd history: a cache is for inference.
     """
     q_len, kv_len = new.shape[2], rows.shape[2]
     slots = lengths[:, None] + torch.arange(q_len)  # [batch, q_len]
-    rows[torch.arange(len(lengths))[:, None], :, slots] = new.transpose(1, 2)
+    rows[torch.arange(len(lengths))[:, None], :, slots] = new.detach().transpose(1, 2)
     behind = torch.arange(kv_len) >= lengths[:, None] + q_len  # [batch, kv_len]
     if behind.any():
         rows.masked_fill_(behind[:, None, :, None].to(rows.device), 0)
@@ -328,9 +336,9 @@ class GrowingCache(KVCache):
         return sum(rows.untyped_storage().nbytes() for rows in self.k + self.v)
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        check_rows(self, k, v)
+        check_rows(self, layer, k, v)
         for held, new in ((self.k, k), (self.v, v)):
-            held[layer] = torch.cat([held[layer][:, :, : self.end], new], dim=2)
+            held[layer] = torch.cat([held[layer][:, :, : self.end], new.detach()], dim=2)
             if not self.is_level:
                 put(held[layer], new, self.lengths)
         return self.k[layer], self.v[layer]
@@ -360,7 +368,7 @@ class PreallocatedCache(KVCache):
         return self.k.untyped_storage().nbytes() + self.v.untyped_storage().nbytes()
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        check_rows(self, k, v)
+        check_rows(self, layer, k, v)
         keys, values = (held[layer, :, :, : self.end + k.shape[2]] for held in (self.k, self.v))
         put(keys, k, self.lengths)
         put(values, v, self.lengths)

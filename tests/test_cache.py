@@ -158,7 +158,9 @@ def test_a_full_cache_refuses_and_keeps_its_rows(kind: type[KVCache]) -> None:
     cache = make(kind, 2, capacity=6)
     feed(cache, random_ids(2, 5), [5])
     before, lengths = contents(cache), cache.lengths.clone()
-    with pytest.raises(ValueError, match="7 tokens exceed the cache's capacity 6"):
+    with pytest.raises(
+        ValueError, match="7 tokens, padding included, exceed the cache's capacity 6"
+    ):
         MODEL(random_ids(2, 2), cache)
     assert all(a.equal(b) for a, b in zip(before, contents(cache), strict=True))
     assert cache.lengths.equal(lengths)
@@ -172,6 +174,8 @@ WRONG = {
     "heads expanded": ((2, 6, 2, 4), torch.float64),
     "another head_dim": ((2, 3, 2, 5), torch.float64),
     "three axes": ((3, 2, 4), torch.float64),
+    "one axis": ((4,), torch.float64),
+    "a number": ((), torch.float64),
     "another dtype": ((2, 3, 2, 4), torch.float32),
 }
 
@@ -198,18 +202,124 @@ def test_another_device_is_refused(kind: type[KVCache]) -> None:
         make(kind).update(0, rows, rows)
 
 
-@pytest.mark.parametrize("counts", [-1, 33, [1, -1], [0, 33]])
-def test_counts_that_cannot_be_are_refused(counts: int | list[int]) -> None:
+COUNTS = [-1, 33, [1, -1], [0, 33], 2.0, True, [1.0, 2.0], [1], [1, 2, 3], [[1, 2]], [[1], [2]]]
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+def test_counts_that_cannot_be_are_refused(counts: object) -> None:
     count = TokenCount(batch=2, capacity=32)
-    with pytest.raises(ValueError, match="must be >= 0 and fit capacity 32"):
+    with pytest.raises(
+        ValueError, match=r"counts is .* int64 \[2\], 0 or more, and fit capacity 32"
+    ):
         count.advance(torch.tensor(counts))
     assert count.lengths.tolist() == [0, 0]
+    assert count.lengths.dtype == torch.long
 
 
-@pytest.mark.parametrize(("batch", "capacity"), [(0, 5), (-1, 5), (2, 0)])
-def test_a_cache_of_nothing_is_refused(batch: int, capacity: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "capacity"), [(0, 5), (-1, 5), (2, 0), (1.5, 5), (2, 2.5), (True, 5), ("2", 5)]
+)
+@kinds
+def test_a_cache_of_nothing_is_refused(kind: type[KVCache], batch: int, capacity: int) -> None:
     with pytest.raises(ValueError, match=f"batch is {batch} and capacity {capacity}"):
-        PreallocatedCache(CONFIG, batch, capacity=capacity)
+        kind(CONFIG, batch, capacity=capacity)
+
+
+@kinds
+def test_without_a_capacity_a_cache_takes_what_the_model_takes(kind: type[KVCache]) -> None:
+    cache = make(kind)
+    assert cache.capacity == CONFIG.max_seq_len == 32
+    feed(cache, random_ids(1, 32), [31, 1])
+    with pytest.raises(ValueError, match="33"):
+        feed(cache, random_ids(1, 1), [1])
+
+
+@kinds
+def test_a_capacity_beyond_the_model_does_not_widen_the_model(kind: type[KVCache]) -> None:
+    cache = make(kind, 2, capacity=50)
+    feed(cache, random_ids(2, 30), [30])
+    before = contents(cache)
+    with pytest.raises(ValueError, match="33 tokens do not fit max_seq_len, 32"):
+        MODEL(random_ids(2, 3), cache)
+    MODEL(random_ids(2, 3), cache, counts=torch.tensor([2, 1]))  # 3 slots, but 2 tokens
+    assert cache.lengths.tolist() == [32, 31]
+    after = [rows[:, :, :30] for rows in contents(cache)]
+    assert all(a.equal(b) for a, b in zip(before, after, strict=True))
+
+
+@kinds
+def test_padding_needs_room_too_and_the_error_says_so(kind: type[KVCache]) -> None:
+    cache = make(kind, 2, capacity=12)
+    MODEL(random_ids(2, 9), cache, counts=torch.tensor([2, 9]))
+    with pytest.raises(ValueError, match="13 tokens, padding included, exceed .* capacity 12"):
+        MODEL(random_ids(2, 4), cache, counts=torch.tensor([4, 1]))
+    assert cache.lengths.tolist() == [2, 9]
+    MODEL(random_ids(2, 3), cache, counts=torch.tensor([3, 1]))
+    assert cache.lengths.tolist() == [5, 10]
+
+
+@kinds
+def test_bytes_used_count_every_sequence_by_its_own_length(kind: type[KVCache]) -> None:
+    cache = make(kind, 3)
+    MODEL(random_ids(3, 7), cache, counts=torch.tensor([2, 7, 0]))
+    assert cache.nbytes_used == 9 * 2 * CONFIG.n_layers * CONFIG.n_kv_heads * CONFIG.head_dim * 8
+
+
+@kinds
+def test_a_pass_that_breaks_off_can_be_tried_again(kind: type[KVCache]) -> None:
+    """Layer 0 has stored its rows and layer 1 fails: nothing counts as held, and a retry is right."""
+    ids, cache = random_ids(2, 9), make(kind, 2)
+    MODEL(ids[:, :4], cache, counts=torch.tensor([4, 3]))
+    lengths, refuse = cache.lengths, MODEL.blocks[1].register_forward_pre_hook
+    hook = refuse(lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        MODEL(random_ids(2, 5, seed=7), cache)
+    hook.remove()
+    assert cache.lengths is lengths
+    assert lengths.tolist() == [4, 3]
+    again = MODEL(torch.stack([ids[0, 4:9], ids[1, 3:8]]), cache)
+    same(again[0], MODEL(ids)[0, 4:])
+    same(again[1], MODEL(ids)[1, 3:8])
+
+
+def test_advance_leaves_an_earlier_reading_as_it_was() -> None:
+    count = TokenCount(batch=2, capacity=9)
+    before = count.lengths
+    count.advance(torch.tensor([2, 3]))
+    assert before.tolist() == [0, 0]
+    assert count.lengths.tolist() == [2, 3]
+
+
+def test_one_token_of_level_rows_needs_no_mask() -> None:
+    cache = KVCache(CONFIG, 2)
+    assert cache.mask(0, 1) is None
+    assert cache.mask(0, 2).shape == (1, 1, 2, 2) or cache.mask(0, 2).shape == (2, 1, 2, 2)
+    cache.advance(torch.tensor([1, 2]))
+    assert cache.mask(0, 1).tolist() == [[[[True, True, False]]], [[[True, True, True]]]]
+
+
+def test_a_cache_without_a_store_says_so() -> None:
+    rows = torch.zeros(1, 3, 2, 4)
+    with pytest.raises(TypeError, match="KVCache .* stores no rows"):
+        KVCache(CONFIG).update(0, rows, rows)
+
+
+@kinds
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_a_layer_that_is_not_there(kind: type[KVCache], layer: int) -> None:
+    rows = torch.zeros(1, 3, 2, 4, dtype=torch.float64)
+    with pytest.raises(ValueError, match=f"layer is {layer}; the cache has 0 to 1"):
+        make(kind).update(layer, rows, rows)
+
+
+@kinds
+def test_no_autograd_history_stays_in_a_cache(kind: type[KVCache]) -> None:
+    model = Decoder(CONFIG).double()
+    cache = make(kind)
+    for _ in range(2):
+        assert model(random_ids(1, 3), cache).requires_grad
+    assert cache.lengths.tolist() == [6]
+    assert not any(rows.requires_grad for held in (cache.k, cache.v) for rows in held)
 
 
 def test_the_mask_is_right_for_a_piece_in_the_middle() -> None:

@@ -393,7 +393,7 @@ class PlainCache:
     """The least that the decoder can be given: lists of rows, joined; rows of the batch may differ."""
 
     def __init__(self, batch: int) -> None:
-        self.lengths = torch.zeros(batch, dtype=torch.long)
+        self.lengths, self.capacity = torch.zeros(batch, dtype=torch.long), 1000
         self.rows: dict[int, list[list[Tensor]]] = {}  # layer -> per sequence [k, v], [heads, n, d]
 
     def positions(self, q_len: int) -> Tensor:
@@ -448,10 +448,77 @@ def test_with_a_cache_the_whole_text_must_fit(model: Decoder) -> None:
         model(some_ids(model.config, 2, 3), cache)
 
 
-@pytest.mark.parametrize("counts", [[4, 8], [-1, 3]])
-def test_counts_that_a_row_cannot_have(model: Decoder, counts: list[int]) -> None:
-    with complains("counts", str(counts)):
-        model(some_ids(model.config, 2, 7), counts=torch.tensor(counts))
+COUNTS = [[4, 8], [-1, 3], 8, -1, [4.0, 3.0], 3.0, True, [4], [4, 3, 2], [[4, 3]], [[4], [3]]]
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+def test_counts_that_a_row_cannot_have(model: Decoder, counts: object) -> None:
+    for cache in (None, PlainCache(2)):
+        with complains("counts", str(counts), "int64 [2]", "0 to 7"):
+            model(some_ids(model.config, 2, 7), cache, counts=torch.tensor(counts))
+        assert cache is None or (cache.lengths.tolist(), cache.rows) == ([0, 0], {})
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_batch_that_is_not_the_cache_s(model: Decoder, batch: int) -> None:
+    cache = PlainCache(batch)
+    with complains("ids has 2 rows", f"cache {batch} sequences"):
+        model(some_ids(model.config, 2, 7), cache)
+    assert cache.rows == {}
+
+
+def test_what_is_held_and_what_counts_decide_together_what_fits(model: Decoder) -> None:
+    """60 held and 4 of 5 tokens real: 64 fit. Neither q_len nor the longest row alone decides."""
+    limit, cache = model.config.max_seq_len, PlainCache(2)
+    for held, counts, end in (
+        ([60, 2], [4, 5], None),
+        ([60, 2], [5, 1], 65),
+        ([2, 63], [5, 2], 65),
+    ):
+        cache.lengths, cache.rows = torch.tensor(held), {}
+        rows = torch.zeros(2, 3, max(held), 8)
+        shape = (model.config.n_kv_heads, max(held), model.config.head_dim)
+        for layer in range(model.config.n_layers):
+            cache.rows[layer] = [[torch.zeros(shape), torch.zeros(shape)] for _ in rows]
+        ids = some_ids(model.config, 2, 5)
+        if end is None:
+            model(ids, cache, counts=torch.tensor(counts))
+            assert cache.lengths.tolist() == [64, 7]
+        else:
+            with complains(str(end), str(limit)):
+                model(ids, cache, counts=torch.tensor(counts))
+
+
+def test_last_only_with_unequal_rows_through_a_cache(model: Decoder) -> None:
+    texts = some_ids(model.config, 2, 12)
+    expected, cache = model(texts), PlainCache(2)
+    for counts in ([3, 5], [4, 1]):
+        starts = cache.lengths.tolist()
+        ids = torch.zeros(2, max(counts), dtype=torch.long)
+        for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+            ids[row, :count] = texts[row, start : start + count]
+        last = model(ids, cache, counts=torch.tensor(counts), last_only=True)
+        assert last.shape == (2, 1, model.config.vocab_size)
+        for row, end in enumerate(cache.lengths.tolist()):
+            torch.testing.assert_close(last[row, 0], expected[row, end - 1])
+
+
+@pytest.mark.parametrize(("held", "capacity", "new"), [(0, 10, 7), (3, 13, 7), (3, 1000, 58)])
+def test_generate_with_a_cache_looks_at_the_room_first(
+    model: Decoder, monkeypatch: pytest.MonkeyPatch, held: int, capacity: int, new: int
+) -> None:
+    """The last token is never fed, so a cache of 10 takes a prompt of 5 and 6 new tokens."""
+    cache, ids = PlainCache(1), some_ids(model.config, 1, held + 5)
+    model(ids[:, :held], cache) if held else None
+    cache.capacity = capacity
+    for too_many in (new, new + 1):
+        with monkeypatch.context() as patched:
+            patched.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
+            with complains(f"{held + 5} + {too_many}", str(min(capacity + 1, 64))):
+                generate(model, ids[:, held:], too_many, cache)
+    assert cache.lengths.tolist() == [held]
+    text = generate(model, ids[:, held:], min(new - 1, 6), cache)  # continues what it holds
+    assert text[0, 5:].equal(generate(model, ids, min(new - 1, 6))[0, held + 5 :])
 
 
 def test_the_module_exports_what_later_lessons_import() -> None:

@@ -27,9 +27,7 @@ class DecoderConfig:
             if not value > 0:
                 raise ValueError(f"{name} is {value}; it must be greater than 0.")
         if self.n_heads % self.n_kv_heads:
-            raise ValueError(
-                f"n_kv_heads {self.n_kv_heads} does not divide n_heads {self.n_heads}."
-            )
+            raise ValueError(f"n_kv_heads {self.n_kv_heads} must divide n_heads {self.n_heads}.")
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}; it must be even for RoPE's pairs.")
 
@@ -73,13 +71,10 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(config.n_heads * config.head_dim, config.dim, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache=None) -> Tensor:
-        q, k, v = (
-            proj(x)
-            .unflatten(-1, (-1, self.head_dim))
-            .transpose(1, 2)  # [batch, heads, q_len, head_dim]
-            for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        heads = (-1, self.head_dim)  # q, k, v are [batch, heads, q_len, head_dim]
+        q = rotate(self.q_proj(x).unflatten(-1, heads).transpose(1, 2), cos, sin)
+        k = rotate(self.k_proj(x).unflatten(-1, heads).transpose(1, 2), cos, sin)
+        v = self.v_proj(x).unflatten(-1, heads).transpose(1, 2)
         if cache is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         else:
@@ -122,26 +117,30 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.dim)
-        self.blocks = nn.ModuleList(
-            Block(config, attention(config, i)) for i in range(config.n_layers)
-        )
+        blocks = (Block(config, attention(config, i)) for i in range(config.n_layers))
+        self.blocks = nn.ModuleList(blocks)
         self.norm = RMSNorm(config.dim, config.norm_eps)
         nn.init.normal_(self.embed.weight, std=0.02)
 
     def forward(self, ids: Tensor, cache=None, counts=None, last_only: bool = False) -> Tensor:
         """ids [batch, q_len], counts int or [batch] -> [batch, q_len or 1, vocab_size].
 
-        Raises ValueError for ids that are empty, not int64 [batch, q_len], or too long.
+        Raises ValueError for ids or counts that are not integers of that shape, or do not fit.
         """
         if ids.ndim != 2 or ids.numel() == 0 or ids.dtype != torch.long:
             found = f"{ids.dtype} {list(ids.shape)}"
             raise ValueError(f"ids is {found}; it must be torch.int64 [batch, q_len], not empty.")
         (batch, q_len), least = ids.shape, int(last_only)  # without a real token, no last one
-        counts = torch.as_tensor(q_len if counts is None else counts, device="cpu").expand(batch)
-        if counts.min() < least or counts.max() > q_len:
-            raise ValueError(f"counts is {counts.tolist()}; each must be {least} to {q_len}.")
-        end = (counts if cache is None else counts + cache.lengths).max()
-        if end > self.config.max_seq_len:
+        held = torch.zeros(batch, dtype=torch.long) if cache is None else cache.lengths
+        if len(held) != batch:
+            raise ValueError(f"ids has {batch} rows, but the cache {len(held)} sequences.")
+        counts = torch.as_tensor(q_len if counts is None else counts, device="cpu")
+        is_int = counts.dtype == torch.long and counts.shape in ((), (batch,))
+        if not is_int or counts.min() < least or counts.max() > q_len:
+            takes = f"an int or int64 [{batch}], each {least} to {q_len}"
+            raise ValueError(f"counts is {counts.tolist()}; it must be {takes}.")
+        counts = counts.expand(batch)
+        if (end := (held + counts).max()) > self.config.max_seq_len:
             raise ValueError(f"{end} tokens do not fit max_seq_len, {self.config.max_seq_len}.")
 
         here = torch.arange(q_len, device=ids.device).expand(batch, -1)
@@ -180,17 +179,18 @@ def sample(
 def generate(model: Decoder, ids: Tensor, max_new_tokens: int, cache=None, **sampling) -> Tensor:
     """Extend ids [batch, n] to [batch, n + max_new_tokens]; **sampling goes to `sample`.
 
-    Without a cache each step feeds the whole text; with one, the newest token alone.
-    Raises ValueError, before anything runs, for ids or a length that the model does not have.
+    Without a cache each step feeds the whole text; with one, the newest token alone, and ids
+    continue what the cache holds. The last token is never fed, so the cache does not hold it.
+    Raises ValueError, before anything runs, for ids or a length that model or cache cannot take.
     """
-    n, config = ids.shape[-1], model.config
-    if max_new_tokens < 0 or n + max_new_tokens > config.max_seq_len:
-        raise ValueError(
-            f"{n} + {max_new_tokens} tokens: at least + 0, at most {config.max_seq_len}."
-        )
-    unknown = ids[(ids < 0) | (ids >= config.vocab_size)]
+    before, room = ids.shape[-1], model.config.max_seq_len
+    if cache is not None:
+        before, room = before + int(cache.lengths.max()), min(room, cache.capacity + 1)
+    if max_new_tokens < 0 or before + max_new_tokens > room:
+        raise ValueError(f"{before} + {max_new_tokens} tokens: at least + 0, at most {room}.")
+    unknown, last = ids[(ids < 0) | (ids >= model.config.vocab_size)], model.config.vocab_size - 1
     if unknown.numel():
-        raise ValueError(f"id {unknown[0]} is not in the vocabulary, 0 to {config.vocab_size - 1}.")
+        raise ValueError(f"id {unknown[0]} is not in the vocabulary, 0 to {last}.")
     fed = ids
     for _ in range(max_new_tokens):
         token = sample(model(fed, cache, last_only=True)[:, -1], **sampling)
