@@ -980,9 +980,9 @@ AttentionExplorer(weights, tokens, presets=presets, compute=watch, **start["what
 #
 # Each lesson adds a line to this ledger.
 #
-# | Lesson | Cache per token | Tokens processed in the 16th step after a prompt of 5 | What limits the users |
+# | Lesson | Bytes per token | Tokens in step 16 | What runs out |
 # |---|---|---|---|
-# | 1. A decoder | 0 bytes | 20 per layer | work: every step repeats the whole text |
+# | 1. A decoder | 0 | 20 | time |
 #
 # ## Next
 #

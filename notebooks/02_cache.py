@@ -28,8 +28,8 @@
 #
 # Write down four guesses.
 #
-# 1. You append one token to a text. In which of the 30 layers do the keys of the earlier tokens
-#    change? And if there were no causal mask?
+# 1. You append one token to a text. In which of the 30 layers do the keys and values of the earlier
+#    tokens change? And if there were no causal mask?
 # 2. A prompt of 5 tokens, 64 new ones. Without a cache, how many token positions does each layer
 #    process in all? With one?
 # 3. By which factor does the clock speed up one step, at 16 tokens of text and at 768?
@@ -67,7 +67,8 @@ n_layers = config.n_layers
 #
 # To reuse a key, you must know that it would come out the same again. So record the keys and values
 # of every layer, once for a text and once for the same text with one token more. The recorder
-# stands where a cache would. It can also take the causal mask away.
+# stands where a cache would: the decoder calls `positions`, `attend` and `advance` on whatever it is
+# given as `cache`. This one stores nothing, and it can take the causal mask away.
 
 
 # %%
@@ -118,9 +119,9 @@ assert without_mask[0] < 1e-3
 assert (without_mask[1:] > 0.01).all()
 
 # %% [markdown]
-# With the mask, nothing moves in any layer but for rounding. Without it, 29 of 30 layers change. Only the
-# first does not: its keys come from the embeddings, before any attention has mixed tokens. That was
-# guess 1.
+# With the mask, nothing moves in any layer, apart from rounding. Without it, 29 of 30 layers change.
+# Only the first does not: its keys and values come from the embeddings, before any attention has
+# mixed tokens. That was guess 1.
 #
 # So the causal mask is more than a rule for training. A token's keys and values depend on
 # that token and the ones before it, and those do not change any more. What cannot change may be kept.
@@ -128,19 +129,26 @@ assert (without_mask[1:] > 0.01).all()
 # %% [markdown]
 # ### What a cache must do
 #
-# The cache stands between the projections and attention. It answers five questions.
+# First three words, used in one meaning each. A batch holds several **sequences**, one for each user.
+# For each token of a sequence a layer makes one key and one value, the token's **rows**. A **slot** is
+# the place in the cache where the rows of one token lie.
 #
-# - **Where do the next tokens stand?** `positions`. The cache knows, because it counted. Nobody else
-#   keeps a count, so no two counts can disagree.
-# - **What do they attend to?** `update` stores the new rows and returns all of them.
-# - **What may each query see?** `mask`.
-# - **What does attention give?** `attend` puts the three together. A later cache may compute it
-#   another way.
-# - **How much memory does that take?** `nbytes`, and `nbytes_used` for the part that live tokens
-#   fill.
+# In one forward pass the decoder and the cache talk like this:
 #
-# Sequences in a batch may differ in length. Row $i$ holds `lengths[i]` tokens, and a token at
-# position $p$ always lies in slot $p$ of its row. So the mask is one comparison: a query at position
+# 1. The decoder asks once: **where do the next tokens stand?** `positions`. The cache knows, because
+#    it counted. Nobody else keeps a count, so no two counts can disagree.
+# 2. In each layer, attention hands over its queries, keys and values: **what does attention give?**
+#    `attend`. Inside, the cache calls two methods of its own. `update` stores the new rows and
+#    returns all that are held. `mask` says what each query may see. A later cache may do this
+#    another way; attention does not learn which cache it has.
+# 3. After the last layer the decoder says once: **so many tokens have passed.** `advance`. Only now
+#    does the count move, so all layers of a pass see the same positions.
+#
+# Two more answers are for you, not for the decoder: `nbytes`, the memory held, and `nbytes_used`, the
+# part of it that live tokens fill.
+#
+# Sequences in a batch may differ in length. Sequence $i$ holds `lengths[i]` tokens, and the token at
+# position $p$ always lies in slot $p$. So the mask is one comparison: a query at position
 # $p$ sees slot $j$ if $j \le p$.
 
 
@@ -213,7 +221,7 @@ class TokenCount:
 
 
 # %% [markdown]
-# Second, the attending. A kind of cache has to say how it stores rows (`update`) and what that takes
+# Second, attending. A kind of cache has to say how it stores rows (`update`) and what that takes
 # (`nbytes`); the rest is here.
 
 
@@ -262,7 +270,8 @@ class KVCache(TokenCount):
 
 # %% [markdown]
 # Third, what is refused. Rows that do not fit must be noticed **before** anything is written, so that
-# a failed call leaves the cache as it was. A cache that is full must never write over old rows.
+# a failed call leaves the cache as it was. A cache that is full must never write over old rows. A pass
+# needs room for its padding too, as it is stored before anyone counts.
 
 
 # %% tags=["export"]
@@ -288,9 +297,9 @@ def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
 
 
 # %% [markdown]
-# Where rows differ in length, new keys go to different slots. And the slots behind a shorter row's end hold
-# whatever was there before. The mask hides them, but a mask is not enough: a hidden value gets
-# the weight 0, and 0 times NaN is NaN. So these slots are cleared.
+# Where sequences differ in length, their new rows go to different slots. And the slots behind the end
+# of a shorter sequence hold whatever was there before. The mask hides them, but a mask is not enough:
+# a hidden value gets the weight 0, and 0 times NaN is NaN. So these slots are cleared.
 
 
 # %% tags=["export"]
@@ -311,8 +320,8 @@ def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
 # %% [markdown]
 # ### The growing cache
 #
-# The first cache is the one you would write on a napkin: join the new rows to the old ones. It holds exactly what it needs.
-# The price is that `torch.cat` makes a new tensor each time and copies all old rows into it.
+# The first cache is the one you would write on a napkin: join the new rows to the old ones. It holds
+# exactly what it needs. The price: `torch.cat` makes a new tensor each time and copies all old rows.
 
 
 # %% tags=["export"]
@@ -347,7 +356,8 @@ class GrowingCache(KVCache):
 # %% [markdown]
 # ### The preallocated cache
 #
-# The second asks for all memory at once and never moves a row. It returns views of the part in use.
+# The second asks for all memory at once and never moves a row. What it returns are views of the part
+# in use, not copies.
 
 
 # %% tags=["export"]
@@ -398,7 +408,8 @@ for kind in (GrowingCache, PreallocatedCache):
 #
 # ### The work
 #
-# A hook on the key projection of every layer counts the token positions that pass through. Write 64 tokens after a prompt of 5, without a
+# A hook is a function that PyTorch calls whenever a module runs. Hooks on the key projections of all
+# layers count the token positions that pass through. Write 64 tokens after a prompt of 5, without a
 # cache and with one.
 
 
@@ -429,11 +440,13 @@ assert plain_text.equal(cached_text)
 assert plain_text[0].tolist() == reference["ids"]  # what transformers writes, too
 assert {sum(layer) for layer in without_cache} == {2336}
 assert {sum(layer) for layer in with_cache} == {68}
+assert (without_cache[0][15], with_cache[0][15]) == (20, 1)  # step 16
 assert f"{2336 / 68:.2f}" == "34.35"
 
 # %% [markdown]
 # That was guess 2: 2,336 against 68, which is 34.35 times less, for the same text to the letter.
-# With a cache each token is processed once. The 64th new token is chosen but never fed, so it is 68 and not 69.
+# With a cache each token is processed once. The 64th new token is chosen but never fed, so it is 68
+# and not 69.
 
 # %% [markdown]
 # ### The memory
@@ -458,7 +471,41 @@ assert f"{weights_nbytes / 1e6:.0f}" == "538"
 # %% [markdown]
 # ### The clock
 #
-# Now time it. Both ways run in turn, so that a busy moment of the machine hits both; the figure shows medians of 3 runs.
+# Now time it: first the whole run of 64 tokens. Both ways run in turn, so that a busy moment of the
+# machine hits both; what is printed is the median of 3 runs, with the smallest and the largest.
+
+
+# %%
+def whole_run(cache) -> float:
+    """Seconds to write 64 tokens after the prompt of 5."""
+    if cache is not None:
+        cache.reset()
+    start = time.perf_counter()
+    generate(model, story[:, :5], 64, cache).cpu()
+    return time.perf_counter() - start
+
+
+def summary(runs: list[float]) -> str:
+    return f"{statistics.median(runs):5.2f} s ({min(runs):.2f} to {max(runs):.2f})"
+
+
+# %% tags=["nbval-ignore-output"]
+whole_run(cache)  # warm up
+whole = [(whole_run(None), whole_run(cache)) for _ in range(3)]
+slow, fast = (list(column) for column in zip(*whole, strict=True))
+print(f"64 tokens on {device} with {torch.get_num_threads()} threads")
+print("without a cache:", summary(slow))
+print("with a cache:   ", summary(fast))
+print(f"ratio:           {statistics.median(slow) / statistics.median(fast):.1f}")
+
+# %%
+assert len(slow) == len(fast) == 3
+assert cache.lengths.tolist() == [68]
+
+# %% [markdown]
+# The work fell to a thirty-fourth. The clock gained far less. To see why, time single steps, at short
+# texts and at long ones. The text is one token repeated: the work of a step depends on the length
+# alone.
 
 # %%
 contexts = [16, 64, 256, 768]
@@ -487,7 +534,7 @@ for context in contexts:
         runs[context, "without"].append(seconds(None, context))
         runs[context, "with"].append(seconds(held, context))
 step = {key: statistics.median(values) for key, values in runs.items()}
-print(f"ms for one more token, on {device} with {torch.get_num_threads()} threads")
+print("ms for one more token, medians of 3")
 for context in contexts:
     slow, fast = (1e3 * step[context, kind] for kind in ("without", "with"))
     print(
@@ -496,6 +543,7 @@ for context in contexts:
 
 # %%
 assert all(len(values) == 3 for values in runs.values())
+assert held.lengths.tolist() == [768]
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two lines of time per step against context, on logarithmic axes. Without a cache the time rises steeply with the context. With a cache it stays almost level. The gap widens from left to right."}}
 for kind, role in (("without", "evicted"), ("with", "cache")):
@@ -515,15 +563,20 @@ plt.show()
 # At 16 tokens a step without a cache does 16 times the work, and at 768 tokens 768 times. The clock
 # gains far less, and it gains more the longer the text. That was guess 3.
 #
-# Why so little at first? To process even one token, a step must read all weights: 538 MB here. To
-# process 16 tokens it reads the same weights once, and uses each of them 16 times. Arithmetic is
-# cheap while the weights come in. So a step with a cache does a sixteenth of the work but waits for the same
-# memory. PyTorch also takes its time for every call, long text or short. Only when the text is long does the work outgrow both. Lesson 6 makes a model of this.
+# Why so little at first? Every step waits for two things, with a cache or without.
 #
-# There is a second limit, and it stays. The cache saves the projections and the feed-forward network for old tokens. It
-# does not save attention: the newest query is compared with **every** key held. At the 8,192 tokens
-# this model can take, that means reading 377 MB of cache for each new token, beside the 538 MB of
-# weights.
+# - **It reads all weights**, 538 MB here, to process even one token. To process 16 tokens it reads
+#   the weights of each layer once and uses them 16 times. Arithmetic is cheap while the weights
+#   come in. So a step with a cache does a sixteenth of the work but waits for the same memory.
+# - **It pays for every call.** PyTorch takes some time to start each operation, whether it works on
+#   one token or on a thousand.
+#
+# Only when the text is long does the work outgrow both. Lesson 6 makes a model of this.
+#
+# There is a second limit, and it stays. The cache saves the projections and the feed-forward network
+# for old tokens. It does not save attention: the newest query is compared with **every** key held. At
+# the 8,192 tokens this model can take, that means reading 377 MB of cache for each new token, beside
+# the 538 MB of weights.
 
 # %%
 assert f"{config.max_seq_len * per_token / 1e6:.0f}" == "377"
@@ -555,8 +608,9 @@ TokenStepper(
 # them. With a cache one row is computed and the others are read. And the bytes only ever grow: nothing
 # is given back while the text goes on.
 #
-# With a kernel you can also choose the context and time it yourself. The next cell runs the model both
-# ways each time you move the slider. It needs a kernel, so it shows nothing on the published page.
+# If you run this notebook yourself, you can also choose the context and time it. The next cell runs the
+# model both ways each time you move the slider. That takes a *kernel*, the process behind a notebook
+# that runs its cells. On the published page there is none, so nothing is shown here.
 
 # %%
 measured = {}
@@ -592,7 +646,8 @@ assert moved == {"context": 128, "held": [128]}
 # %% [markdown]
 # ## Check yourself
 #
-# The first three are bugs that are easy to make and hard to see. Find out what each does, then unfold.
+# The first three are bugs that are easy to make and hard to see. Real projects had them; the answers
+# say which. Find out what each does, then unfold.
 #
 # **1. The wrong mask.** A prompt comes in two pieces. For the second piece the cache calls attention with
 # `is_causal=True`. What goes wrong, and which test finds it?
@@ -600,8 +655,13 @@ assert moved == {"context": 128, "held": [128]}
 # <details>
 # <summary>Answer</summary>
 #
-# `is_causal` aligns the mask at the top left, as if the piece stood at position 0. Its first query sees one
-# key of the whole past. A test that feeds the prompt in one piece cannot find this, because then both masks agree. Feed it in two.
+# `is_causal` aligns the mask at the top left, as if the piece stood at position 0. Its first query sees
+# one key of the whole past. A test that feeds the prompt in one piece cannot find this, because then
+# both masks agree. Feed it in two. PyTorch documents the alignment and discusses changing it
+# ([pytorch#108108](https://github.com/pytorch/pytorch/issues/108108)); ExecuTorch's reference cache
+# and the ONNX `Attention` operator had to be mended for it
+# ([executorch#21749](https://github.com/pytorch/executorch/pull/21749),
+# [onnx#8068](https://github.com/onnx/onnx/pull/8068)).
 #
 # ```python
 # import torch
@@ -635,8 +695,11 @@ assert moved == {"context": 128, "held": [128]}
 # <details>
 # <summary>Answer</summary>
 #
-# Every token that is fed alone believes that it stands at position 0. Only the keys of a prompt that is fed in one
-# piece lie at their true positions. So the model no longer knows the order of the new tokens. Text may still look plausible: compare logits.
+# Every token that is fed alone believes that it stands at position 0. Only the keys of a prompt that is
+# fed in one piece lie at their true positions. So the model no longer knows the order of the new
+# tokens. Text may still look plausible: compare logits. mlx-vlm had this in one model: prefill was
+# right, and every token after it stood at 0
+# ([mlx-vlm#1983](https://github.com/Blaizzy/mlx-vlm/issues/1983)).
 #
 # ```python
 # import torch
@@ -667,7 +730,10 @@ assert moved == {"context": 128, "held": [128]}
 # <details>
 # <summary>Answer</summary>
 #
-# At the second. The first token attends to itself within its own pass; the second misses it.
+# At the second. The first token attends to itself within its own pass; the second misses it. A course's
+# cache had the mirror image of this bug: the newest token's own row was left out, and the very first
+# step found no key at all
+# ([cs249r_book#1953](https://github.com/harvard-edge/cs249r_book/pull/1953)).
 #
 # ```python
 # import torch
@@ -716,12 +782,15 @@ assert moved == {"context": 128, "held": [128]}
 # the first change; 2,336 token positions against 68; the clock gains less than the count, and more
 # the longer the text; 46,080 bytes per token.
 #
-# | Lesson | Cache per token | Tokens processed in the 16th step after a prompt of 5 | What limits the users |
+# The ledger, for SmolLM2-135M in float32 after a prompt of 5 tokens:
+#
+# | Lesson | Bytes per token | Tokens in step 16 | What runs out |
 # |---|---|---|---|
-# | 1. A decoder | 0 bytes | 20 per layer | work: every step repeats the whole text |
-# | 2. Reuse the past | 46,080 bytes (SmolLM2-135M, float32) | 1 per layer | memory: every token of every user is kept |
+# | 1. A decoder | 0 | 20 | time |
+# | 2. Reuse the past | 46,080 | 1 | memory |
 #
 # ## Next
 #
-# You traded work for memory. For this small model a token costs 46,080 bytes. What does it cost for the models
-# that people serve, and how soon does the cache outgrow the weights? Lesson 3 writes the bill.
+# You traded work for memory. For this small model a token costs 46,080 bytes. What does it cost for
+# the models that people serve, and how soon does the cache outgrow the weights? Lesson 3 writes the
+# bill.

@@ -251,7 +251,7 @@ def test_a_capacity_beyond_the_model_does_not_widen_the_model(kind: type[KVCache
 def test_padding_needs_room_too_and_the_error_says_so(kind: type[KVCache]) -> None:
     cache = make(kind, 2, capacity=12)
     MODEL(random_ids(2, 9), cache, counts=torch.tensor([2, 9]))
-    with pytest.raises(ValueError, match="13 tokens, padding included, exceed .* capacity 12"):
+    with pytest.raises(ValueError, match=r"13 tokens, padding included, exceed .* capacity 12"):
         MODEL(random_ids(2, 4), cache, counts=torch.tensor([4, 1]))
     assert cache.lengths.tolist() == [2, 9]
     MODEL(random_ids(2, 3), cache, counts=torch.tensor([3, 1]))
@@ -300,7 +300,7 @@ def test_one_token_of_level_rows_needs_no_mask() -> None:
 
 def test_a_cache_without_a_store_says_so() -> None:
     rows = torch.zeros(1, 3, 2, 4)
-    with pytest.raises(TypeError, match="KVCache .* stores no rows"):
+    with pytest.raises(TypeError, match=r"KVCache .* stores no rows"):
         KVCache(CONFIG).update(0, rows, rows)
 
 

@@ -38,9 +38,9 @@ test("the headline compares with an even share", () => {
   const where = "Layer 0, head 0: ";
   assert.equal(headline(t, at(0)), `${where}“The” comes first, so it can only look at itself.`);
   assert.equal(headline(t, at(1)), `${where}“cat” gives 50 % of its attention to “The”, about an even share.`);
-  const third = "“sat” (token 2) gives 60 % of its attention to “cat”, 1.8 times an even share.";
+  const third = "“sat” (position 2) gives 60 % of its attention to “cat”, 1.8 times an even share.";
   assert.equal(headline(t, at(2)), where + third);
-  const last = "“sat” (token 3) gives 88 % of its attention to itself, 3.5 times an even share.";
+  const last = "“sat” (position 3) gives 88 % of its attention to itself, 3.5 times an even share.";
   assert.equal(headline(t, at(3)), where + last);
 });
 

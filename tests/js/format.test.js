@@ -36,8 +36,8 @@ test("a token is cut between characters, not inside one", () => {
 test("a sentence names a token without its space, and twins by number", () => {
   const tokens = ["The", " cat", " saw", " the", "cat", " ", "\n"];
   assert.equal(quoted(tokens, 0), "“The”");
-  assert.equal(quoted(tokens, 1), "“cat” (token 1)");
-  assert.equal(quoted(tokens, 4), "“cat” (token 4)");
+  assert.equal(quoted(tokens, 1), "“cat” (position 1)");
+  assert.equal(quoted(tokens, 4), "“cat” (position 4)");
   assert.equal(quoted(tokens, 5), "“·”");
   assert.equal(quoted(tokens, 6), "“⏎”");
 });

@@ -69,7 +69,7 @@ function render({ model, el }) {
   const body = h(
     "div",
     { class: "kv-stepper" },
-    h("div", { class: "kv-text-box" }, text, textLegend()),
+    h("div", { class: "kv-text-box" }, textLegend(), text),
     h("div", { class: "kv-lanes" }, ...Object.values(lanes).map(({ element }) => element), legend()),
     h(
       "div",

@@ -44,5 +44,5 @@ export function short(token, length) {
 export function quoted(tokens, i) {
   const name = (token) => (token.trim() === "" ? visible(token) : visible(token.trim()));
   const twin = tokens.some((token, j) => j !== i && name(token) === name(tokens[i]));
-  return `“${name(tokens[i])}”${twin ? ` (token ${i})` : ""}`;
+  return `“${name(tokens[i])}”${twin ? ` (position ${i})` : ""}`;
 }
