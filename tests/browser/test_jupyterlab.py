@@ -87,7 +87,7 @@ def press_until_the_picture_changes(page: Page, panel: Locator, presses: int) ->
 def test_the_decoder_s_sliders_run_the_model_again(
     lab: str, open_page: Callable[..., Page]
 ) -> None:
-    page = run_all_cells(open_page, f"{lab}/lab/tree/{LESSONS[0]}")
+    page = run_all_cells(open_page, f"{lab}/lab/tree/{LESSONS[0]}?reset")
 
     explorer = page.locator(".kvbook-explorer").last
     sentence = explorer.get_by_role("textbox")
@@ -111,7 +111,7 @@ def test_the_decoder_s_sliders_run_the_model_again(
 
 
 def test_the_context_slider_times_the_model_again(lab: str, open_page: Callable[..., Page]) -> None:
-    page = run_all_cells(open_page, f"{lab}/lab/tree/{LESSONS[1]}")
+    page = run_all_cells(open_page, f"{lab}/lab/tree/{LESSONS[1]}?reset")
     cell = page.locator(".jp-CodeCell", has_text="context_slider = ipywidgets").first
     panel = cell.locator(".widget-vbox, .jupyter-widget-vbox").first
     panel.locator("img").first.wait_for(timeout=240_000)  # every cell before has run
