@@ -14,6 +14,7 @@ from kvbook.accounting.reading import MISSING, Reading, whole
 from kvbook.accounting.tables import table
 
 Rule = dict[str, Any]
+MOST_LAYERS = 10_000
 
 
 @dataclass
@@ -30,8 +31,10 @@ def layout(reading: Reading) -> Layout:
 
     Raises ConfigError for lists of the wrong length, unknown names, indices out of range.
     """
-    _, given = reading.field("n_layers")
+    key, given = reading.field("n_layers")
     n_layers = reading.integer("n_layers")
+    if n_layers is not None:
+        whole(key, n_layers, high=MOST_LAYERS)
     for rule in rules(reading):
         if n_layers is None and rule["op"] == "names" and given is MISSING:
             _, value = reading.first(rule["keys"])

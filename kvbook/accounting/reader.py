@@ -15,9 +15,6 @@ from kvbook.accounting.spec import CacheSpec, LayerCache
 from kvbook.accounting.tables import family as family_entry
 from kvbook.accounting.tables import table
 
-MOST_LAYERS = 10_000
-ROLE_SIZES = {"n_kv_heads": "n_kv_heads", "head_dim": "k_dim", "v_head_dim": "v_dim"}
-
 
 def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
     """What the model of a Hugging Face config.json caches, layer by layer.
@@ -29,9 +26,6 @@ def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
     if reason := reading.family.get("error"):
         raise ConfigError(f"model_type is {shown(reading.name)}, which {reason}.")
     found = layout(reading)
-    n_layers = len(found.roles)
-    if n_layers > MOST_LAYERS:
-        raise ConfigError(f"The model has {n_layers} layers; at most {MOST_LAYERS} are allowed.")
     _switch_off(reading, found)
     windows = {"sliding": _window(reading, found, "sliding", "window")}
     windows["chunked"] = _window(reading, found, "chunked", "chunk")
@@ -77,14 +71,14 @@ def read(config: Mapping[str, Any]) -> Reading:
             name, entry = own_name, own_entry
     if entry is None:
         entry = {"known": False, **table("families")["unknown"]}
+    if "error" in entry and inner.get("is_decoder") is True:  # an encoder set up as a decoder
+        entry = {}
     reading = Reading(inner, outer, {**entry, **forced}, name or "a config without model_type")
     if not entry.get("known", True):
         reading.note(
             f"{reading.name} is not in the table of families: "
             "read by the standard fields, as keys and values in every layer."
         )
-    if "error" in entry and inner.get("is_decoder") is True:
-        reading.family = {}
     return reading
 
 
@@ -135,6 +129,8 @@ def _share(reading: Reading, found: Layout) -> None:
     elif rule["op"] == "factor":
         factor = whole(key, value)
         owners = [layer % factor == 0 for layer in range(n_layers)]
+    elif rule["op"] == "groups":
+        owners = _first_of_groups(key, value, n_layers)
     else:
         if not isinstance(value, list) or len(value) != n_layers:
             raise ConfigError(f"{key} must be a list of {n_layers} layer numbers.")
@@ -145,6 +141,17 @@ def _share(reading: Reading, found: Layout) -> None:
         role if own or role not in ("full", "sliding", "chunked") else "shared"
         for role, own in zip(found.roles, owners, strict=True)
     ]
+
+
+def _first_of_groups(key: str, groups: Any, n_layers: int) -> list[bool]:
+    """Whether each layer has a cache of its own: in each group, only the first one has."""
+    owners = [True] * n_layers
+    for group in groups if isinstance(groups, list) else [groups]:
+        if not isinstance(group, list):
+            raise ConfigError(f"{key} is {shown(groups)}; it must be a list of lists of layers.")
+        for place, layer in enumerate(group):
+            owners[whole(key, layer, low=0, high=n_layers - 1)] = place == 0
+    return owners
 
 
 def _layers(reading: Reading, found: Layout, windows: Mapping[str, int | None]) -> list[LayerCache]:
@@ -191,16 +198,18 @@ def _sizes(reading: Reading, found: Layout, role: str) -> dict[str, list[int] | 
     n_layers = len(found.roles)
     heads = reading.per_layer("n_heads", n_layers)
     kv_heads = _kv_heads(reading, heads, n_layers)
-    own = {} if "per_layer_config" in reading.config else _role_fields(reading, role)
+    listed = reading.config.get("per_layer_config") is not None
+    own = {} if listed else _role_fields(reading, role)
     if "n_kv_heads" in own:
         kv_heads = own["n_kv_heads"]
     elif kv_heads is None and len(found.kv_heads) < found.roles.count("full"):
         key = reading.field("n_heads")[0]
         raise ConfigError(f"{key} is missing; it must be a whole number.")
-    k_dim = own.get("head_dim") or _head_dim(reading, heads)
-    v_dim = own.get("v_head_dim") or (
-        k_dim if "head_dim" in own else reading.integer("v_head_dim") or k_dim
-    )
+    k_dim = own.get("head_dim") or _head_dim(reading, own.get("n_heads", heads))
+    v_dim = own.get("v_head_dim")
+    if v_dim is None and "head_dim" not in own and "latent" not in reading.family:
+        v_dim = reading.integer("v_head_dim")
+    v_dim = k_dim if v_dim is None else v_dim
     return {"n_kv_heads": kv_heads or 0, "k_dim": k_dim, "v_dim": v_dim}
 
 
@@ -258,12 +267,13 @@ def _head_dim(reading: Reading, heads: list[int] | int | None) -> int:
 
 def _own_sizes(reading: Reading, index: int) -> dict[str, int]:
     """Sizes that the file gives to one layer in per_layer_config."""
-    table_of_layers = reading.config.get("per_layer_config")
-    if table_of_layers is None:
+    given = reading.config.get("per_layer_config")
+    if given is None:
         return {}
-    if not isinstance(table_of_layers, dict):
+    if not isinstance(given, dict):
         raise ConfigError("per_layer_config must be an object with layer numbers as keys.")
-    own = table_of_layers.get(str(index), {})
+    names = [name for name in given if name.isdecimal() and int(name) == index]  # "5" or "05"
+    own = given[names[0]] if names else {}
     if not isinstance(own, dict):
         raise ConfigError(f"per_layer_config.{index} is {shown(own)}; it must be an object.")
     sizes = {}
