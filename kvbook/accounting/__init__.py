@@ -1,0 +1,18 @@
+"""What a KV cache costs: config.json -> CacheSpec -> bytes -> users. Standard library only.
+
+>>> spec = cache_spec({"model_type": "llama", "num_hidden_layers": 32,
+...                    "num_attention_heads": 32, "hidden_size": 4096})
+>>> spec.nbytes(context=4096, cache_dtype="float16")
+2147483648
+"""
+
+from kvbook.accounting.errors import ConfigError
+from kvbook.accounting.reader import cache_spec
+from kvbook.accounting.spec import CacheSpec, LayerCache
+
+__all__ = [
+    "CacheSpec",
+    "ConfigError",
+    "LayerCache",
+    "cache_spec",
+]
