@@ -142,11 +142,13 @@ def _offset(reading: Reading, at: Any, period: int) -> int | None:
 
 
 def _pattern(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
-    """`pattern`: a number, as in `every`, or a string of letters, as in `cycle`."""
+    """`pattern`: a string of letters, as in `cycle`, or a number, as in `every` without `last`."""
     _, value = _value(reading, rule)
     if isinstance(value, str):
         return _cycle(reading, rule, n_layers)
-    return _every(reading, {**rule, "at": "end", "hit": "full", "miss": "sliding"}, n_layers)
+    number = {"op": "every", "at": "end", "hit": "full", "miss": "sliding"}
+    number |= {key: rule[key] for key in ("keys", "default") if key in rule}
+    return _every(reading, number, n_layers)
 
 
 def _listed(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:

@@ -222,6 +222,8 @@ def _role_fields(reading: Reading, role: str) -> dict[str, int]:
         key, value = reading.first(rule["keys"])
         if value is MISSING:
             value = rule.get("default")
+            if "times_full" in rule:  # a multiple of what the other layers have
+                value = rule["times_full"] * (reading.integer(name) or 0) or None
         if value is not None:
             sizes[name] = whole(key, value)
     return sizes

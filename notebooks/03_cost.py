@@ -1,0 +1,538 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Lesson 3 — What a token costs
+#
+# **The question.** A user sends one more token. How many bytes of GPU memory does that take, for
+# this model, for any model?
+#
+# You need the answer before you buy a GPU, and a wrong one is expensive. Published figures for the
+# same model differ by factors of 2, 8 and 32; you will take five of them apart at the end. First you
+# write the formula term by term. Then you meet the models for which it is wrong, and a small library
+# that reads any model's `config.json`.
+
+# %% [markdown]
+# ## What you need
+#
+# [Lesson 2](02_cache.ipynb): each layer keeps a key and a value for every token. You need no GPU and
+# no weights. The lesson runs in seconds.
+
+# %% [markdown]
+# ## Predict
+#
+# Llama 2 7B has 32 layers. Each has 32 KV heads of 128 values, kept in 2 bytes each.
+#
+# 1. How many bytes does one token take in the cache?
+# 2. Its weights take 13.48 GB. After how many tokens does the cache of one conversation weigh more?
+# 3. DeepSeek-V3 has a hundred times as many weights. Does a token cost more there, or less?
+# 4. Mistral 7B v0.1 looks back 4,096 tokens. Its cache at 4,096 tokens takes 537 MB. And at 32,768?
+
+# %%
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+from kvbook import plotting
+from kvbook.accounting import cache_spec
+from kvbook.accounting.facts import model, models
+from kvbook.lessons.cache import PreallocatedCache
+from kvbook.lessons.decoder import Decoder, DecoderConfig, generate
+from kvbook.models import smollm2
+
+plotting.use_style()
+device = "cuda" if torch.cuda.is_available() else "cpu"
+GB, GiB = 10**9, 2**30
+
+# %% [markdown]
+# ## Build
+#
+# ### Term by term
+#
+# A token leaves behind, in every layer and for every KV head, one key and one value of `head_dim`
+# numbers. So the cost of a token is a product of five terms:
+#
+# $$\text{bytes per token} = 2 \times n_\text{layers} \times n_\text{kv heads} \times d_\text{head} \times \text{bytes per value}$$
+#
+# The 2 stands for key and value. Nothing else is in it: not the query heads, not the width of the
+# residual stream, not the vocabulary.
+
+
+# %% tags=["export"]
+def token_nbytes(n_layers: int, n_kv_heads: int, head_dim: int, bytes_per_value: int) -> int:
+    """Bytes that one token leaves in the cache: a key and a value for each layer and KV head.
+
+    Right where every layer keeps every token, with keys and values of one width, unquantised.
+    Raises ValueError for a term that is not a whole number of at least 1.
+    """
+    terms = dict(locals())
+    for name, value in terms.items():
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} is {value!r}; it must be a whole number, at least 1.")
+    return 2 * n_layers * n_kv_heads * head_dim * bytes_per_value
+
+
+# %%
+llama = DecoderConfig(
+    vocab_size=32_000,
+    dim=4096,
+    n_layers=32,
+    n_heads=32,
+    n_kv_heads=32,
+    head_dim=128,
+    ffn_dim=11_008,
+    max_seq_len=32_768,
+)
+per_token = token_nbytes(llama.n_layers, llama.n_kv_heads, llama.head_dim, bytes_per_value=2)
+assert per_token == 524_288 == 2**19
+print(
+    f"2 × 32 layers × 32 heads × 128 values × 2 bytes = {per_token:,} bytes, {per_token / 2**20} MiB"
+)
+
+# %% [markdown]
+# Half a mebibyte for one token: guess 1. Is that really what a cache of this shape holds? Lesson 2's
+# cache can tell without the memory. On PyTorch's *meta* device tensors have a shape and a size, but no
+# contents.
+
+# %%
+cache = PreallocatedCache(llama, capacity=4096, dtype=torch.float16, device="meta")
+print(f"4,096 tokens: {cache.nbytes:,} bytes by the cache, {4096 * per_token:,} by the formula")
+assert cache.nbytes == 4096 * per_token
+
+# %% [markdown]
+# ### GB and GiB
+#
+# Tokens add up quickly. Three cases, in two units:
+
+# %%
+print("tokens   users           bytes       GB     GiB")
+for tokens, users in ((4096, 1), (32_768, 1), (4096, 32)):
+    nbytes = tokens * users * per_token
+    print(f"{tokens:6,} × {users:5} {nbytes:16,} {nbytes / GB:8.3f} {nbytes / GiB:7g}")
+assert f"{4096 * per_token / GB:.3f} {32_768 * per_token / GB:.2f}" == "2.147 17.18"
+assert f"{4096 * 32 * per_token / GB:.2f}" == "68.72"
+assert [n * per_token / GiB for n in (4096, 32_768, 4096 * 32)] == [2, 16, 64]
+
+# %% [markdown]
+# A **GB** is $10^9$ bytes, a **GiB** is $2^{30}$, which is 7 % more. Shapes are full of powers of two, so
+# caches come out round in GiB: exactly 2, 16 and 64. GPUs are sold by round numbers of GB and
+# report their memory in MiB. Many tools print GiB and write "GB". On an 80 GB card the difference
+# is worth more than two of these users, so this book always says which.
+
+# %%
+print(f"{GiB / GB - 1:.1%} more; on an 80 GB card {80 * (GiB - GB) / GB:.2f} GB")
+assert 80 * (GiB - GB) > 2 * 4096 * per_token
+
+# %% [markdown]
+# ### When the cache outgrows the weights
+#
+# Count the weights the same way: build lesson 1's decoder in this shape on the meta device. Llama 2
+# does not tie its embeddings, so the output matrix comes on top.
+
+# %%
+with torch.device("meta"):
+    decoder = Decoder(llama)
+parameters = sum(weight.numel() for weight in decoder.parameters()) + llama.vocab_size * llama.dim
+weights = 2 * parameters
+last = weights // per_token
+print(f"{parameters:,} weights × 2 bytes = {weights / GB:.3f} GB")
+print(f"{last:,} tokens: {last * per_token / GB:.4f} GB of cache")
+print(f"{last + 1:,} tokens: {(last + 1) * per_token / GB:.4f} GB of cache")
+assert parameters == model("llama-2-7b").parameters == 6_738_415_616
+assert last * per_token < weights < (last + 1) * per_token
+assert (last, f"{weights / GB:.3f}") == (25_705, "13.477")
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "A straight line, the cache of one conversation of Llama 2 7B, rises from 0 to 17.2 GB at 32,768 tokens. It crosses a level line, the weights at 13.48 GB, at 25,706 tokens."}}
+tokens = [0, 32_768]
+plt.axhline(weights / GB, color=plotting.colour("weights"), label="weights")
+plt.plot(
+    tokens, [n * per_token / GB for n in tokens], color=plotting.colour("cache"), label="cache"
+)
+plt.plot(last + 1, (last + 1) * per_token / GB, "o", color=plotting.colour("cache"))
+plt.annotate(
+    f"{last + 1:,} tokens",
+    (last + 1, weights / GB),
+    (-12, 10),
+    textcoords="offset points",
+    ha="right",
+)
+plt.xlim(0, 32_768)
+plt.ylim(0)
+plt.xlabel("tokens of one conversation")
+plt.ylabel("GB (10⁹ bytes)")
+plt.title("One long conversation weighs more than the model")
+plt.legend(loc="upper left")
+plt.show()
+
+# %% [markdown]
+# 25,705 tokens of cache still weigh less than the weights; the 25,706th passes them. That was guess 2.
+# The weights are paid once. The cache is paid again for every user.
+
+# %% [markdown]
+# ### From a config.json
+#
+# Models come with a `config.json` that gives their shape. The names differ from family to family, so
+# the book has a library for it. It needs no PyTorch. `cache_spec` reads a config; `nbytes` is exact;
+# `explain` says the sum in words.
+
+# %%
+config = model("llama-2-7b").config
+spec = cache_spec(config)
+print(spec.explain(context=4096, cache_dtype="float16"))
+assert spec.nbytes(context=4096, cache_dtype="float16") == 4096 * per_token
+
+# %% [markdown]
+# Now the models for which the formula of the textbook is wrong. Here is that textbook formula, on
+# purpose in its simplest form: all heads, and `hidden_size / heads` as the width of one.
+
+
+# %%
+def textbook(config: dict) -> int:
+    """Bytes per token as a quick estimate has them, at 2 bytes a value."""
+    config = config.get("text_config", config)
+    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    heads = config.get("num_attention_heads", config.get("n_head"))
+    width = config.get("hidden_size", config.get("n_embd"))
+    return 2 * layers * heads * (width // heads) * 2
+
+
+def compare(*names: str) -> None:
+    print(f"{'bytes per token':22}{'textbook':>12}{'exact':>12}{'ratio':>8}")
+    for name in names:
+        guess = textbook(model(name).config)
+        exact = cache_spec(model(name).config).bytes_per_token()
+        print(f"{model(name).name:22}{guess:>12,}{exact:>12,}{guess / exact:>8.2f}")
+
+
+compare("llama-2-7b", "llama-3.1-8b", "llama-3.1-70b", "falcon-7b", "qwen3-32b")
+
+# %%
+ratios = {
+    name: textbook(model(name).config) / cache_spec(model(name).config).bytes_per_token()
+    for name in ("llama-3.1-8b", "llama-3.1-70b", "falcon-7b", "qwen3-32b")
+}
+assert list(ratios.values()) == [4, 8, 71, 5]
+
+# %% [markdown]
+# **Fewer KV heads** (GQA, MQA). Llama 3.1 8B has 32 query heads and 8 KV heads: a quarter. Falcon 7B
+# shares a single KV head among 71 query heads, although its config also has a field that says 71 KV
+# heads; a switch called `multi_query` overrules it.
+#
+# **An explicit head width.** Qwen3 32B has 64 query heads over a width of 5,120, which makes 80. But
+# its heads are 128 wide, as `head_dim` says. With 8 KV heads the estimate is off by 5, not by 8.
+
+# %% [markdown]
+# ### Layers that forget
+#
+# Some layers look back only a **window** of tokens and need no more. Then there is no single cost per
+# token: below the window every layer grows, beyond it only those that keep everything.
+
+# %%
+windowed = ("mistral-7b-v0.1", "gemma-2-27b", "gemma-3-27b", "gpt-oss-20b", "llama-4-scout")
+print(f"{'':22}{'window':>8}{'bytes/token below':>19}{'beyond':>10}{'GB at 32,768':>14}")
+for name in windowed:
+    spec = cache_spec(model(name).config)
+    window = max(layer.window or 0 for layer in spec.layers)
+    below, beyond = spec.bytes_per_token(), spec.bytes_per_token(beyond=True)
+    size = spec.nbytes(32_768) / GB
+    print(f"{model(name).name:22}{window:>8,}{below:>19,}{beyond:>10,}{size:>14.2f}")
+
+# %%
+mistral = cache_spec(model("mistral-7b-v0.1").config)
+gemma = cache_spec(model("gemma-3-27b").config)
+scout = cache_spec(model("llama-4-scout").config)
+assert mistral.nbytes(4096) == mistral.nbytes(32_768) == 536_870_912
+assert mistral.bytes_per_token(beyond=True) == 0
+assert sum(layer.kind == "full" for layer in gemma.layers) == 10
+assert len(gemma.layers) == 62
+assert [layer.kind for layer in scout.layers].count("chunked") == 36
+
+# %% [markdown]
+# Mistral 7B v0.1 stops growing at 4,096 tokens: 537 MB at 32,768, too. That was guess 4. Gemma 3 27B
+# lets 10 of its 62 layers keep everything and gives the others a window of 1,024. gpt-oss alternates.
+# In Llama 4 Scout 36 of 48 layers attend within **chunks** of 8,192 tokens; at the border of a chunk
+# they start afresh.
+#
+# This counts what the model needs. An engine may reserve more, or keep one row more or fewer in a
+# window; lesson 5 says why.
+
+# %% [markdown]
+# ### No heads at all
+#
+# DeepSeek-V3 has 128 heads, but its cache has none. Each layer keeps one **latent** of 512 values,
+# from which all keys and values are computed again, and 64 values that carry the position (multi-head
+# latent attention, MLA). No heads, and no factor 2.
+
+# %%
+deepseek = cache_spec(model("deepseek-v3").config)
+print(deepseek.explain(context=1))
+expanded = 61 * 128 * ((128 + 64) + 128) * 2  # full keys and values, if an engine stored those
+print(f"as full heads: {expanded:,} bytes, {expanded / deepseek.nbytes(1):.0f} times more")
+assert deepseek.nbytes(1) == 61 * (512 + 64) * 2 == 70_272
+assert deepseek.nbytes(1) < per_token
+assert f"{expanded / 70_272:.0f}" == "71"
+assert round(model("deepseek-v3").parameters / parameters) == 100
+
+# %% [markdown]
+# 70,272 bytes per token, less than a seventh of Llama 2 7B's, in a model with a hundred times its weights:
+# guess 3. The size of a model says little about the size of its cache.
+
+# %%
+assert 7 < per_token / 70_272 < 8
+
+# %% [markdown]
+# ### Few layers attend
+#
+# **Hybrids** mix attention with layers that keep a **state** of constant size instead of a cache. The
+# state does not grow with the text, so it is no part of the cost of a token. It is counted apart.
+
+# %%
+for name in ("jamba-v0.1", "qwen3-next-80b-a3b", "nemotron-nano-9b-v2"):
+    spec = cache_spec(model(name).config)
+    attend = sum(layer.kind == "full" for layer in spec.layers)
+    print(
+        f"{model(name).name:22}{attend:3} of {len(spec.layers)} layers attend: "
+        f"{spec.bytes_per_token():7,} bytes per token, {spec.state_bytes() / 1e6:5.1f} MB of state"
+    )
+assert cache_spec(model("jamba-v0.1").config).bytes_per_token() == 16_384
+assert sum(layer.kind == "full" for layer in cache_spec(model("jamba-v0.1").config).layers) == 4
+
+# %% [markdown]
+# The state is counted at 2 bytes a value here. Engines differ in the precision they keep it in.
+#
+# ### Layers that share, and caches that cross
+#
+# Two more kinds. In Gemma 3n the last 15 layers have no cache of their own: they read that of an
+# earlier layer. And a model with an encoder has two caches. Whisper's decoder keeps its own tokens
+# and also the keys and values of the encoded audio, which are as many for one word as for a hundred.
+
+# %%
+shared = cache_spec(model("gemma-3n-e4b").config)
+whisper = cache_spec(model("whisper-large-v3").config)
+print(f"Gemma 3n: {sum(layer.kind == 'shared' for layer in shared.layers)} layers share")
+print(
+    f"Whisper: {whisper.nbytes(1) / 1e6:.1f} MB at 1 token, {whisper.nbytes(448) / 1e6:.1f} MB at 448"
+)
+cross = [layer for layer in whisper.layers if layer.kind == "cross"]
+assert sum(layer.kind == "shared" for layer in shared.layers) == 15
+assert {layer.tokens for layer in cross} == {1500}
+
+# %% [markdown]
+# ### Fewer bits, and what comes with them
+#
+# The last term is the bytes per value. A quantised cache stores small integers, and a **scale** for
+# each block of them, without which they mean nothing. llama.cpp's `q8_0` keeps 32 values in 34 bytes:
+# 32 codes of one byte and a scale of two. So it is not half of float16 but 53 %.
+
+# %%
+spec = cache_spec(model("llama-3.1-8b").config)
+full = spec.nbytes(4096, cache_dtype="float16")
+for cache_dtype in ("float32", "float16", "fp8", "q8_0", "int8", "int4", "q4_0"):
+    nbytes = spec.nbytes(4096, cache_dtype=cache_dtype)
+    print(f"{cache_dtype:8} {nbytes / 1e6:8.1f} MB  {nbytes / full:7.1%} of float16")
+assert spec.nbytes(4096, cache_dtype="q8_0") * 32 == full * 17
+assert f"{spec.nbytes(4096, cache_dtype='q8_0') / full:.0%}" == "53%"
+
+# %% [markdown]
+# `int8` and `int4` are those that lesson 8 builds: `int8` with one scale for each row of a head,
+# `int4` with a scale and a minimum for every 32 values. `fp8` has no scales here; engines keep one for
+# a whole tensor, if any.
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Cache of one conversation against its length, both axes logarithmic, for eight models. Command R lies highest, Llama 2 7B next. Mistral 7B v0.1 turns level at 4,096 tokens. Gemma 3 27B bends at 1,024 tokens and rises more slowly. DeepSeek-V3 lies below Llama 3.1 8B, and Jamba lowest of all."}}
+lengths = [2**n for n in range(8, 18)]
+shown = "command-r llama-2-7b gemma-3-27b llama-3.1-8b mistral-7b-v0.1 deepseek-v3 gpt-oss-20b jamba-v0.1"
+figure, axes = plt.subplots(figsize=(7, 4.6))
+for name in shown.split():
+    spec = cache_spec(model(name).config)
+    line = axes.plot(lengths, [spec.nbytes(n) / GB for n in lengths])[0]
+    axes.annotate(
+        model(name).name,
+        (lengths[-1], spec.nbytes(lengths[-1]) / GB),
+        (6, 0),
+        textcoords="offset points",
+        va="center",
+        color=line.get_color(),
+    )
+axes.set(xscale="log", yscale="log", xlim=(lengths[0], lengths[-1]))
+axes.set_xticks([256, 1024, 4096, 16_384, 65_536], ["256", "1,024", "4,096", "16,384", "65,536"])
+axes.minorticks_off()
+axes.set_xlabel("tokens of one conversation")
+axes.set_ylabel("GB of cache, 2 bytes a value")
+axes.set_title("The same text costs up to 80 times more in one model than in another")
+plt.show()
+
+# %%
+costs = {entry.id: cache_spec(entry.config).bytes_per_token() for entry in models()}
+assert costs["command-r"] / costs["jamba-v0.1"] == 80
+
+# %% [markdown]
+# ## Measure
+#
+# Up to here you computed. Does a real cache hold that many bytes? Let SmolLM2-135M write 64 tokens
+# after a prompt of 5 through lesson 2's cache, and ask the tensors for their storage.
+
+# %%
+smol, _ = smollm2.load(device)
+prompt = torch.tensor([smollm2.reference()["greedy"]["ids"][:5]], device=device)
+cache = PreallocatedCache(smol.config, capacity=68, device=device)
+generate(smol, prompt, 64, cache)
+predicted = cache_spec(model("smollm2-135m").config).nbytes(68, cache_dtype="float32")
+print(f"predicted {predicted:,} bytes, held {cache.nbytes:,} bytes")
+assert predicted == cache.nbytes == 3_133_440
+
+# %% [markdown]
+# To the byte. That is one model of the plain kind, and storage alone. Lesson 4 measures what the
+# process and the GPU really take, which is more. The library itself is tested against real models of
+# more than twenty families, which run and whose caches are then counted.
+
+# %% [markdown]
+# ## Explore
+#
+# The command line gives the same answer for a file on your disk. Save any model's `config.json` and
+# try it.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "config.json")
+    path.write_text(json.dumps(model("gpt-oss-20b").config))
+    command = [sys.executable, "-m", "kvbook", "size", str(path), "--context", "32768"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+print("$ python -m kvbook size config.json --context 32768")
+print(answer)
+assert f"{cache_spec(model('gpt-oss-20b').config).nbytes(32_768):,}" in answer
+
+# %% [markdown]
+# A config that does not say enough, or contradicts itself, gets an error and no number. Try to break
+# it: change a field and run the cell.
+
+# %%
+broken = {**model("llama-3.1-8b").config, "num_key_value_heads": 5}
+try:
+    cache_spec(broken)
+except ValueError as error:
+    message = str(error)
+print(message)
+assert "num_key_value_heads" in message
+
+# %% [markdown]
+# ## Check yourself
+#
+# Five figures from real places, all of them wrong or wrongly named. Find out what went wrong in each, then
+# unfold.
+#
+# **1. Llama 3.1 405B, 128k tokens, fp16: "123.05 GB".** The model has 126 layers and 8 KV heads of 128.
+# ([A table in a blog post, questioned here](https://github.com/huggingface/blog/issues/2345).)
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Twice: 16 KV heads were counted instead of 8. And 128,000 tokens, in GiB.
+#
+# ```python
+# from kvbook.accounting import cache_spec
+# from kvbook.accounting.facts import model
+#
+# spec = cache_spec(model("llama-3.1-405b").config)
+# exact = spec.nbytes(128_000, cache_dtype="float16")
+# assert f"{2 * exact / 2**30:.2f}" == "123.05"
+# assert f"{exact / 10**9:.2f}" == "66.06"
+# ```
+#
+# </details>
+#
+# **2. A 7B model at 32K tokens: "512 MB".** 32 layers, 32 KV heads of 128, fp16.
+# ([A lesson, corrected in review](https://github.com/rohitg00/ai-engineering-from-scratch/pull/57).)
+#
+# <details>
+# <summary>Answer</summary>
+#
+# The bytes of one *head* were taken for those of a layer: the factor of 32 KV heads is missing.
+#
+# ```python
+# one_head = 2 * 128 * 2  # K and V, values, bytes
+# assert one_head * 32 * 32_768 / 2**20 == 512  # × layers × tokens, in MiB
+# assert one_head * 32 * 32 * 32_768 / 2**30 == 16  # × KV heads: GiB
+# ```
+#
+# </details>
+#
+# **3. Llama 2 7B, 4,196 tokens: "2.05 GB".** ([An answer in an issue](https://github.com/jy-yuan/KIVI/issues/17).)
+#
+# <details>
+# <summary>Answer</summary>
+#
+# The number is right, the unit is not: it was divided by $1024^3$, so it is GiB. In GB it is 2.20.
+#
+# ```python
+# nbytes = 4196 * 524_288
+# assert f"{nbytes / 2**30:.2f}" == "2.05"
+# assert f"{nbytes / 10**9:.2f}" == "2.20"
+# ```
+#
+# </details>
+#
+# **4. Qwen3 235B on 4 GPUs, 367,404 tokens, bf16: "8.23 GB" on each.** 94 layers, 4 KV heads of 128.
+# ([A question about an engine's log](https://github.com/vllm-project/vllm/issues/21348).)
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Each GPU keeps one of the 4 KV heads. The figure is that of the keys alone, in GiB: the factor 2 is
+# missing.
+#
+# ```python
+# from kvbook.accounting import cache_spec
+# from kvbook.accounting.facts import model
+#
+# spec = cache_spec(model("qwen3-235b-a22b").config)
+# exact = spec.nbytes(367_404, tensor_parallel=4)
+# assert f"{exact / 2 / 2**30:.2f}" == "8.23"
+# assert f"{exact / 10**9:.2f}" == "17.68"
+# ```
+#
+# </details>
+#
+# **5. A calculator gives 8 times too much for Llama 2 7B.** Its formula:
+# `2 * layers * heads * hidden_size * 4 / 8`.
+# ([The report](https://github.com/jranaraki/vllm-fit/issues/2).)
+#
+# <details>
+# <summary>Answer</summary>
+#
+# `hidden_size` is already heads × head_dim, so the heads are counted twice: 32 times too much. The
+# `4 / 8` is half a byte per value where there should be 2: 4 times too little. Together 8 times too
+# much, and for a model with fewer KV heads it is worse.
+#
+# ```python
+# published = 2 * 32 * 32 * 4096 * 4 // 8
+# assert published == 8 * 524_288
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## What changed
+#
+# Your four guesses, once more: 524,288 bytes; 25,706 tokens; less, 70,272 bytes; the same 537 MB.
+#
+# | Lesson | Bytes per token | Tokens in step 16 | What runs out |
+# |---|---|---|---|
+# | 1. A decoder | 0 | 20 | time |
+# | 2. Reuse the past | 46,080 (SmolLM2-135M, float32) | 1 | memory |
+# | 3. What a token costs | 524,288 (Llama 2 7B, fp16) | 1 | memory |
+#
+# ## Next
+#
+# You can write the bill for one token, in any model. [Lesson 5](05_users.ipynb) divides a GPU by it: how
+# many users fit, and what does each technique buy? (Lesson 4, which measures what you computed here, is
+# still to come.)
