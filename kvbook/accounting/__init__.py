@@ -7,12 +7,16 @@
 """
 
 from kvbook.accounting.errors import ConfigError
+from kvbook.accounting.fit import fit_users
 from kvbook.accounting.reader import cache_spec
 from kvbook.accounting.spec import CacheSpec, LayerCache
+from kvbook.accounting.weights import parameter_count
 
 __all__ = [
     "CacheSpec",
     "ConfigError",
     "LayerCache",
     "cache_spec",
+    "fit_users",
+    "parameter_count",
 ]
