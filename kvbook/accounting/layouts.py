@@ -15,6 +15,7 @@ from kvbook.accounting.tables import table
 
 Rule = dict[str, Any]
 MOST_LAYERS = 10_000
+MAIN_NAMES = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
 
 
 @dataclass
@@ -87,7 +88,8 @@ def _role(rule: Rule, key: str, name: Any) -> str:
     roles = rule.get("map") or table("families")["roles"]
     plain = isinstance(name, str | int) and not isinstance(name, bool)
     if not plain or str(name) not in roles:
-        raise ConfigError(f"{key} names {shown(name)}; known are {', '.join(roles)}.")
+        some = ", ".join(roles if "map" in rule else MAIN_NAMES)
+        raise ConfigError(f"{key} names {shown(name)}, which is not known, as {some} are.")
     return roles[str(name)]
 
 
@@ -142,11 +144,13 @@ def _offset(reading: Reading, at: Any, period: int) -> int | None:
 
 
 def _pattern(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
-    """`pattern`: a number, as in `every`, or a string of letters, as in `cycle`."""
+    """`pattern`: a string of letters, as in `cycle`, or a number, as in `every` without `last`."""
     _, value = _value(reading, rule)
     if isinstance(value, str):
         return _cycle(reading, rule, n_layers)
-    return _every(reading, {**rule, "at": "end", "hit": "full", "miss": "sliding"}, n_layers)
+    number = {"op": "every", "at": "end", "hit": "full", "miss": "sliding"}
+    number |= {key: rule[key] for key in ("keys", "default") if key in rule}
+    return _every(reading, number, n_layers)
 
 
 def _listed(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
