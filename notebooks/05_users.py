@@ -139,12 +139,11 @@ mix = [512] * 6 + [2048] * 3 + [4096]  # tokens that ten users hold
 
 def admitted(spec, cache_dtype: str = "float16", block_size: int = 16) -> int:
     """Users of the mix whose blocks fit on the card, in this order over and over."""
-    left, users = 80 * GB - weights, 0
-    for tokens in itertools.cycle(mix):
+    left = 80 * GB - weights
+    for users, tokens in enumerate(itertools.cycle(mix)):
         left -= spec.nbytes(tokens, cache_dtype=cache_dtype, policy="paged", block_size=block_size)
         if left < 0:
             return users
-        users += 1
 
 
 mean = sum(mix) / len(mix)

@@ -34,6 +34,8 @@ IGNORED = [
     ("02_cache", "held = PreallocatedCache("),
     ("02_cache", "context_slider = "),
     ("02_cache", "context_slider.value"),
+    ("05_users", "context_slider = "),
+    ("05_users", "context_slider.value"),
 ]
 BONES = [
     "What you need",

@@ -15,6 +15,7 @@ from kvbook.accounting.tables import table
 
 Rule = dict[str, Any]
 MOST_LAYERS = 10_000
+MAIN_NAMES = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
 
 
 @dataclass
@@ -87,7 +88,8 @@ def _role(rule: Rule, key: str, name: Any) -> str:
     roles = rule.get("map") or table("families")["roles"]
     plain = isinstance(name, str | int) and not isinstance(name, bool)
     if not plain or str(name) not in roles:
-        raise ConfigError(f"{key} names {shown(name)}; known are {', '.join(roles)}.")
+        some = ", ".join(roles if "map" in rule else MAIN_NAMES)
+        raise ConfigError(f"{key} names {shown(name)}, which is not known, as {some} are.")
     return roles[str(name)]
 
 

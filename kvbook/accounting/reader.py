@@ -362,8 +362,9 @@ def _note_index(reading: Reading, found: Layout) -> None:
 def _refuse_hints(reading: Reading) -> None:
     """Raise ConfigError where an unknown family has a key that may change what is cached."""
     unknown = table("families")["unknown"]
+    harmless = {*unknown["harmless"], *table("families")["fields"]["window"], *reading.used}
     for key, value in reading.config.items():
-        if key in reading.used or key in unknown["harmless"] or key.endswith("_token_id"):
+        if key in harmless or key.endswith("_token_id"):
             continue
         if value is None or value is False or value == [] or value == {}:
             continue
