@@ -66,7 +66,11 @@ class _Count:
                 **self.reading.family.get("switches", {}),
                 **self.rule.get("switches", {}),
             },
-            "fields": {**table("weights")["fields"], **self.reading.family.get("fields", {})},
+            "fields": {
+                **table("weights")["fields"],
+                **self.reading.family.get("fields", {}),
+                **self.rule.get("fields", {}),
+            },
         }
         for key, wanted in self.rule.get("only_if", {}).items():
             if not self.reading.holds({key: wanted}) and self._switch_given(key):
