@@ -268,6 +268,11 @@ CASES = {
         32 * 8 * 256 * 2,
         32 * 8 * 256 * 2,
     ),
+    "mistral, a list of windows": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None, 4096, 4096, 100]},
+        32 * 8 * 256 * 2,
+        8 * 8 * 256 * 2,
+    ),
     # Latents
     "minicpm3": (
         {
@@ -506,6 +511,16 @@ CASES = {
         48 * 4 * 256 * 2,
         48 * 4 * 256 * 2,
     ),
+    "qwen2-vl, sizes at the top beside a nested rest": (
+        {
+            **LLAMA,
+            "model_type": "qwen2_vl",
+            "num_key_value_heads": 8,
+            "text_config": {"model_type": "qwen2_vl_text"},
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
     "internvl": (
         {
             "model_type": "internvl_chat",
@@ -563,6 +578,13 @@ def test_defaults_are_named_and_count_at_the_top_only_where_files_may_leave_them
     assert "num_key_value_heads is not in the file; mistral takes 8." in cache_spec(config).notes
     with pytest.raises(ConfigError, match="num_attention_heads is missing"):
         cache_spec({"model_type": "llama", "num_hidden_layers": 32})
+
+
+def test_a_list_of_windows_gives_each_layer_its_own():
+    config = {**LLAMA, "model_type": "mistral", "sliding_window": [None, 4096, 300, 100]}
+    spec = cache_spec(config)
+    assert [layer.window for layer in spec.layers[:5]] == [None, 4096, 300, 100, None]
+    assert spec.windows == (100, 300, 4096)
 
 
 def test_an_image_fixes_the_length_of_a_cross_cache():
@@ -651,6 +673,14 @@ WRONG = {
     "an offset beyond the period": (
         {**LLAMA, "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 4},
         "attn_layer_offset is 4",
+    ),
+    "windows for some layers": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None] * 31},
+        "sliding_window has 31 entries",
+    ),
+    "a wrong window in a list": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None, 0]},
+        "sliding_window[1] is 0",
     ),
     "sliding layers, window null": (
         {**LLAMA, "layer_types": ["sliding_attention"] * 32, "sliding_window": None},

@@ -63,7 +63,7 @@ def read(config: Mapping[str, Any]) -> Reading:
     forced = {key: entry[key] for key in ("cross",) if key in entry} if entry else {}
     for _ in range(3):
         nested = next((inner[key] for key in inside if isinstance(inner.get(key), dict)), None)
-        if nested is None:
+        if nested is None or (_counts_layers(inner) and not _counts_layers(nested)):
             break
         inner = nested
         own_name, own_entry = _family_of(inner)
@@ -80,6 +80,10 @@ def read(config: Mapping[str, Any]) -> Reading:
             "read by the standard fields, as keys and values in every layer."
         )
     return reading
+
+
+def _counts_layers(config: Mapping[str, Any]) -> bool:
+    return any(config.get(key) is not None for key in table("families")["fields"]["n_layers"])
 
 
 def _family_of(config: Mapping[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
@@ -99,7 +103,7 @@ def _switch_off(reading: Reading, found: Layout) -> None:
 
 def _window(reading: Reading, found: Layout, role: str, name: str) -> int | None:
     """The window of the layers with a role; null makes them full where a rule gave the role."""
-    if role not in found.roles:
+    if role not in found.roles or found.windows:
         return None
     key, value = reading.field(name)
     if value is not None and value is not MISSING:
@@ -165,14 +169,16 @@ def _layers(reading: Reading, found: Layout, windows: Mapping[str, int | None]) 
         if role not in attending:
             layers.append(LayerCache(role))  # type: ignore[arg-type]
         elif latent:
-            layers.append(LayerCache("latent", 1, latent, 0, windows.get(role)))
+            window = found.windows.get(index, windows.get(role))
+            layers.append(LayerCache("latent", 1, latent, 0, window))
         else:
             size = {name: _at(value, index) for name, value in sizes[role].items()}
             size.update(_own_sizes(reading, index))
             if index in found.kv_heads:
                 size["n_kv_heads"] = found.kv_heads[index]
             fixed = tokens if role == "cross" else None
-            layers.append(LayerCache(role, **size, window=windows.get(role), tokens=fixed))  # type: ignore[arg-type]
+            window = found.windows.get(index, windows.get(role))
+            layers.append(LayerCache(role, **size, window=window, tokens=fixed))  # type: ignore[arg-type]
     return layers
 
 
