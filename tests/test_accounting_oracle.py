@@ -160,8 +160,34 @@ PLAIN = {
         "block_size": 4,
     },
     "lfm2": {**GQA, "full_attn_idxs": [1, 3], "block_multiple_of": 8},
-    "mamba": {**MHA, "state_size": 4, "time_step_rank": 3},
+    "mamba": {
+        "vocab_size": VOCAB,
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "state_size": 4,
+        "time_step_rank": 3,
+    },
+    "zamba": {
+        **MHA,
+        "num_key_value_heads": 6,
+        "attn_layer_period": 4,
+        "attn_layer_offset": 1,
+        "mamba_d_state": 4,
+        "mamba_dt_rank": 3,
+        "n_mamba_heads": 2,
+        "use_mamba_kernels": False,
+    },
+    "mamba2": {
+        "vocab_size": VOCAB,
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_heads": 8,
+        "head_dim": 12,
+        "state_size": 4,
+        "n_groups": 2,
+    },
 }
+NO_STATES = {"minimax"}  # a family whose states are not counted
 WINDOWED = {
     "mistral": {**WIDE, **SLIDING},
     "phi3": {**GQA, **SLIDING},
@@ -262,6 +288,17 @@ def held(cache) -> int:
     )
 
 
+def held_states(cache) -> int:
+    """Bytes of the states that stay constant: convolution and recurrent ones."""
+    total = 0
+    for layer in cache.layers:
+        for name in ("conv_states", "recurrent_states"):
+            kept = getattr(layer, name, None) or {}
+            kept = list(kept.values()) if isinstance(kept, dict) else [kept]
+            total += sum(t.numel() * t.element_size() for t in kept if torch.is_tensor(t))
+    return total
+
+
 def both_ways(name, sizes):
     """A config as a person wrote it, and as transformers writes it with all defaults."""
     config = CONFIG_MAPPING[name](**sizes)
@@ -271,10 +308,13 @@ def both_ways(name, sizes):
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_cache_without_windows_holds_what_is_counted(name):
     config, files = both_ways(name, PLAIN[name])
-    weighed = held(run(config, TOKENS))
+    cache = run(config, TOKENS)
+    weighed, states = held(cache), held_states(cache)
     for file in files:
         assert cache_spec(file).nbytes(TOKENS, BATCH, "float32") == weighed
-    assert weighed > 0 or name == "mamba"
+    assert weighed > 0 or name in ("mamba", "mamba2")
+    whole = cache_spec(files[1])  # all sizes of the states are in this one
+    assert name in NO_STATES or whole.state_bytes(BATCH, bytes_per_value=4) == states
 
 
 @pytest.mark.parametrize("name", WINDOWED)
