@@ -6,8 +6,11 @@ The sums in the middle column are written as layers × KV heads × (K + V) × 2 
 import copy
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kvbook.accounting import ConfigError, cache_spec
+from kvbook.accounting.tables import table
 
 LLAMA = {
     "model_type": "llama",
@@ -217,6 +220,17 @@ CASES = {
         28 * 4 * 256 * 2,
         21 * 4 * 256 * 2,
     ),
+    "qwen2, all layers slide": (
+        {
+            **LLAMA,
+            "model_type": "qwen2",
+            "use_sliding_window": True,
+            "sliding_window": 4096,
+            "max_window_layers": 0,
+        },
+        32 * 32 * 256 * 2,
+        0,
+    ),
     "starcoder2, all layers slide": (
         {
             "model_type": "starcoder2",
@@ -272,6 +286,16 @@ CASES = {
         {**LLAMA, "model_type": "mistral", "sliding_window": [None, 4096, 4096, 100]},
         32 * 8 * 256 * 2,
         8 * 8 * 256 * 2,
+    ),
+    "phi3 without a window": (
+        {**LLAMA, "model_type": "phi3"},
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "gemma2, window null": (
+        {**LLAMA, "model_type": "gemma2", "num_key_value_heads": 8, "sliding_window": None},
+        32 * 8 * 512 * 2,
+        32 * 8 * 512 * 2,
     ),
     # Latents
     "minicpm3": (
@@ -674,6 +698,10 @@ WRONG = {
         {**LLAMA, "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 4},
         "attn_layer_offset is 4",
     ),
+    "a rule with sliding layers, no window": (
+        {**LLAMA, "model_type": "hymba", "global_attn_idx": [0]},
+        "attn_window_size is missing",
+    ),
     "windows for some layers": (
         {**LLAMA, "model_type": "mistral", "sliding_window": [None] * 31},
         "sliding_window has 31 entries",
@@ -728,3 +756,43 @@ def test_a_wrong_config_is_refused_in_one_sentence(name):
 
 def test_a_known_family_may_have_keys_that_say_nothing_about_its_cache():
     assert cache_spec({**LLAMA, "mamba_d_state": 16, "some_window": 3}) == cache_spec(LLAMA)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 40)
+    | st.just(10**30)
+    | st.floats()
+    | st.sampled_from(["", "M*", "full_attention", "sliding_attention", "true"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+def paths(config, before=()):
+    """Where every value of a config stands, at any depth."""
+    for key, value in config.items():
+        yield (*before, key)
+        if isinstance(value, dict):
+            yield from paths(value, (*before, key))
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_whatever_stands_in_a_file_gives_bytes_or_one_sentence(data):
+    config = copy.deepcopy(CASES[data.draw(st.sampled_from(sorted(CASES)))][0])
+    *way, last = data.draw(st.sampled_from(list(paths(config))))
+    part = config
+    for key in way:
+        part = part[key]
+    part[last] = data.draw(values)
+    if data.draw(st.booleans()):
+        part["model_type"] = data.draw(st.sampled_from(sorted(table("families")["families"])))
+    try:
+        result = cache_spec(config).nbytes(1000)
+    except ConfigError as error:
+        result = str(error)
+    assert "\n" not in result if isinstance(result, str) else result >= 0

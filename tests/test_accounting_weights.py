@@ -3,6 +3,8 @@
 import pytest
 import torch
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -225,3 +227,20 @@ def test_what_cannot_be_counted_asks_for_the_bytes(change, named):
     with pytest.raises(ConfigError, match="--weights-bytes") as caught:
         weights_nbytes({**LLAMA_2_7B, **change})
     assert named in str(caught.value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(CASES),
+    st.data(),
+    st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.just([1]) | st.just("x"),
+)
+def test_whatever_stands_in_a_file_gives_a_count_or_one_sentence(case, data, value):
+    name, sizes = case
+    keys = [*sizes, "mlp_only_layers", "moe_layer_freq", "moe_layers", "mlp_layer_types"]
+    key = data.draw(st.sampled_from([*keys, "tie_word_embeddings", "attention_bias"]))
+    try:
+        result = parameter_count({"model_type": name, **sizes, key: value})
+    except ConfigError as error:
+        result = str(error)
+    assert "\n" not in result if isinstance(result, str) else result >= 0
