@@ -147,6 +147,9 @@ def test_notes_reach_the_reader():
     got = answer("--context", 5000, config={**LLAMA_2_7B, "model_type": "no_such_family"})
     assert any("no_such_family is not in the table" in note for note in got["notes"])
     assert any("4096 tokens at most" in note for note in got["notes"])
+    raw = json.dumps({**LLAMA_2_7B, "model_type": "no_such_family"}).encode()
+    text = command("size", "-", "--context", 5000, stdin=raw).stdout.decode()
+    assert text.count("not in the table") == text.count("4096 tokens at most") == 1
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def _state_values(reading: Reading, found: Layout) -> int | None:
         if value is None or value is MISSING:
             value = rule["defaults"].get(name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            reading.note(f"The constant states are not counted: {key} is not a whole number.")
+            reading.note(f"The constant states are not counted: {key} does not give a number.")
             return None
         sizes[name] = value
     each = 0
