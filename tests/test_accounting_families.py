@@ -569,6 +569,44 @@ CASES = {
         32 * 32 * 256 * 2,
         16 * 32 * 256 * 2,
     ),
+    "unknown, with keys that change nothing": (
+        {
+            **UNKNOWN,
+            "num_shared_experts": 2,
+            "shared_expert_intermediate_size": 512,
+            "rope_local_base_freq": 10000.0,
+            "decoder_start_token_id": 1,
+            "tie_encoder_decoder": False,
+            "vision_config": {"sliding_window": 3},
+        },
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "unknown, names its layers and says more about them": (
+        {
+            **UNKNOWN,
+            "sliding_window": 4096,
+            "sliding_window_pattern": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 16,
+        },
+        32 * 32 * 256 * 2,
+        16 * 32 * 256 * 2,
+    ),
+    "unknown, every eighth layer attends": (
+        {**UNKNOWN, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16},
+        4 * 32 * 256 * 2,
+        4 * 32 * 256 * 2,
+    ),
+    "unknown, a letter for each layer": (
+        {
+            **UNKNOWN,
+            "num_hidden_layers": 4,
+            "hybrid_override_pattern": "M-*M",
+            "mamba_head_dim": 64,
+        },
+        1 * 32 * 256 * 2,
+        1 * 32 * 256 * 2,
+    ),
     "unknown, window switched off": (
         {**UNKNOWN, "sliding_window": 4096, "use_sliding_window": False},
         32 * 32 * 256 * 2,
@@ -735,6 +773,15 @@ WRONG = {
     ),
     "unknown, multi-query": ({**UNKNOWN, "multi_query": True}, "multi_query is true"),
     "unknown, recurrent": ({**UNKNOWN, "mamba_d_state": 16}, "mamba_d_state is 16"),
+    "unknown, other heads in some layers": (
+        {
+            **UNKNOWN,
+            "sliding_window": 4096,
+            "swa_num_key_value_heads": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 16,
+        },
+        "swa_num_key_value_heads is 2",
+    ),
     "unknown, shared": ({**UNKNOWN, "num_kv_shared_layers": 4}, "num_kv_shared_layers is 4"),
     "unknown, with an encoder": ({**UNKNOWN, "is_encoder_decoder": True}, "is_encoder_decoder"),
     "unknown, interval": ({**UNKNOWN, "full_attention_interval": 4}, "full_attention_interval"),

@@ -38,7 +38,7 @@ def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
         reading.note("No layer attends: there is no KV cache, only a state of constant size.")
     _note_index(reading, found)
     if not reading.family.get("known", True):
-        _refuse_hints(reading)
+        _refuse_hints(reading, found)
     layers *= reading.family.get("repeat", 1)
     return CacheSpec(
         family=reading.name,
@@ -365,18 +365,20 @@ def _note_index(reading: Reading, found: Layout) -> None:
         reading.note(f"The indexer's keys, {width} values a token and layer, are not counted.")
 
 
-def _refuse_hints(reading: Reading) -> None:
+def _refuse_hints(reading: Reading, found: Layout) -> None:
     """Raise ConfigError where an unknown family has a key that may change what is cached."""
     unknown = table("families")["unknown"]
     harmless = {*unknown["harmless"], *table("families")["fields"]["window"], *reading.used}
+    told = found.key is not None or "state" in found.roles  # the file says which layers attend
+    hints = unknown["hints"] + ([] if told else unknown["layout_hints"])
     for key, value in reading.config.items():
-        if key in harmless or key.endswith("_token_id"):
+        if key in harmless or any(part in key for part in unknown["harmless_parts"]):
             continue
         if value is None or value is False or value == [] or value == {}:
             continue
         if isinstance(value, dict) and key.endswith("_config") and "attn" not in key:
             continue
-        if any(hint in key for hint in unknown["hints"]):
+        if any(hint in key for hint in hints):
             raise ConfigError(
                 f"{key} is {shown(value)}, and what it means for {reading.name} is not known."
             )
@@ -386,15 +388,11 @@ def _refuse_hints(reading: Reading) -> None:
         raise ConfigError(f"use_sliding_window is true, and {reading.name} is not known.")
     window = reading.field("window")[1]
     switched_off = reading.config.get("use_sliding_window") is False
-    if isinstance(window, int) and not switched_off and not _lists_layers(reading):
+    if isinstance(window, int) and not switched_off and found.key is None:
         key = reading.field("window")[0]
         raise ConfigError(
             f"{key} is {shown(window)}, and which layers of {reading.name} slide is not known."
         )
-
-
-def _lists_layers(reading: Reading) -> bool:
-    return reading.first(["layer_types", "layers_block_type"])[1] not in (None, MISSING)
 
 
 def _max_context(reading: Reading) -> int | None:

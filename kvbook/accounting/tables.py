@@ -8,8 +8,9 @@ families.json says how model families name and lay out what they cache. Its part
 - `roles`: names of layers in lists -> role: full, sliding, chunked, cross, state, none.
 - `rules`: layout rules by name; layouts.py says what each `op` means.
 - `states`: the values of a constant state in one layer: a sum of products of `fields`.
-- `unknown`: how a family that is not listed is read: `layout`, and `hints`, parts of key names at
-  which it is refused because they may change what is cached, unless they are `harmless`.
+- `unknown`: how a family that is not listed is read: `layout`; `hints`, parts of key names at which
+  it is refused because they may change what is cached; `layout_hints`, likewise unless the file
+  lists its layers; `harmless` names and `harmless_parts` of names that are passed over.
 - `families`: by model_type.
 
 A family's entry may hold:
