@@ -134,7 +134,12 @@ CASES = {
         15 * 128 * 2,
     ),
     "decilm": (
-        {**LLAMA, "model_type": "deci", "num_key_value_heads_per_layer": [4] * 4 + [2] * 28},
+        {
+            **LLAMA,
+            "model_type": "deci",
+            "num_key_value_heads": 4,
+            "num_key_value_heads_per_layer": [4] * 4 + [2] * 28,
+        },
         (16 + 56) * 256 * 2,
         (16 + 56) * 256 * 2,
     ),
