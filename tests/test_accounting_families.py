@@ -416,6 +416,20 @@ CASES = {
         8 * 1 * 512 * 2,
         0,
     ),
+    "plamo2, the middle of each period": (
+        {
+            "model_type": "plamo2",
+            "num_hidden_layers": 10,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "hidden_size_per_head": 128,
+            "hidden_size": 2048,
+            "mamba_step": 4,
+            "attention_window_size": 2048,
+        },
+        2 * 4 * 256 * 2,  # layers 2 and 6
+        0,
+    ),
     "ring-linear, groups and a tail": (
         {
             "model_type": "bailing_moe_linear",
