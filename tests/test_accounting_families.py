@@ -862,3 +862,11 @@ def test_whatever_stands_in_a_file_gives_bytes_or_one_sentence(data):
     except ConfigError as error:
         result = str(error)
     assert "\n" not in result if isinstance(result, str) else result >= 0
+
+
+def test_half_of_a_decoder_decoder_has_states_of_its_own():
+    kinds = [
+        layer.kind
+        for layer in cache_spec(CASES["phi-4-mini-flash, half of the layers reuse one"][0]).layers
+    ]
+    assert kinds == ["state", "sliding"] * 8 + ["state", "full"] + ["none", "shared"] * 7
