@@ -6,8 +6,11 @@ The sums in the middle column are written as layers × KV heads × (K + V) × 2 
 import copy
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kvbook.accounting import ConfigError, cache_spec
+from kvbook.accounting.tables import table
 
 LLAMA = {
     "model_type": "llama",
@@ -131,7 +134,12 @@ CASES = {
         15 * 128 * 2,
     ),
     "decilm": (
-        {**LLAMA, "model_type": "deci", "num_key_value_heads_per_layer": [4] * 4 + [2] * 28},
+        {
+            **LLAMA,
+            "model_type": "deci",
+            "num_key_value_heads": 4,
+            "num_key_value_heads_per_layer": [4] * 4 + [2] * 28,
+        },
         (16 + 56) * 256 * 2,
         (16 + 56) * 256 * 2,
     ),
@@ -217,6 +225,17 @@ CASES = {
         28 * 4 * 256 * 2,
         21 * 4 * 256 * 2,
     ),
+    "qwen2, all layers slide": (
+        {
+            **LLAMA,
+            "model_type": "qwen2",
+            "use_sliding_window": True,
+            "sliding_window": 4096,
+            "max_window_layers": 0,
+        },
+        32 * 32 * 256 * 2,
+        0,
+    ),
     "starcoder2, all layers slide": (
         {
             "model_type": "starcoder2",
@@ -267,6 +286,21 @@ CASES = {
         },
         32 * 8 * 256 * 2,
         32 * 8 * 256 * 2,
+    ),
+    "mistral, a list of windows": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None, 4096, 4096, 100]},
+        32 * 8 * 256 * 2,
+        8 * 8 * 256 * 2,
+    ),
+    "phi3 without a window": (
+        {**LLAMA, "model_type": "phi3"},
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "gemma2, window null": (
+        {**LLAMA, "model_type": "gemma2", "num_key_value_heads": 8, "sliding_window": None},
+        32 * 8 * 512 * 2,
+        32 * 8 * 512 * 2,
     ),
     # Latents
     "minicpm3": (
@@ -380,6 +414,20 @@ CASES = {
             "_block_types": ["recurrent", "recurrent", "attention"],
         },
         8 * 1 * 512 * 2,
+        0,
+    ),
+    "plamo2, the middle of each period": (
+        {
+            "model_type": "plamo2",
+            "num_hidden_layers": 10,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "hidden_size_per_head": 128,
+            "hidden_size": 2048,
+            "mamba_step": 4,
+            "attention_window_size": 2048,
+        },
+        2 * 4 * 256 * 2,  # layers 2 and 6
         0,
     ),
     "ring-linear, groups and a tail": (
@@ -506,6 +554,16 @@ CASES = {
         48 * 4 * 256 * 2,
         48 * 4 * 256 * 2,
     ),
+    "qwen2-vl, sizes at the top beside a nested rest": (
+        {
+            **LLAMA,
+            "model_type": "qwen2_vl",
+            "num_key_value_heads": 8,
+            "text_config": {"model_type": "qwen2_vl_text"},
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
     "internvl": (
         {
             "model_type": "internvl_chat",
@@ -529,6 +587,44 @@ CASES = {
         },
         32 * 32 * 256 * 2,
         16 * 32 * 256 * 2,
+    ),
+    "unknown, with keys that change nothing": (
+        {
+            **UNKNOWN,
+            "num_shared_experts": 2,
+            "shared_expert_intermediate_size": 512,
+            "rope_local_base_freq": 10000.0,
+            "decoder_start_token_id": 1,
+            "tie_encoder_decoder": False,
+            "vision_config": {"sliding_window": 3},
+        },
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "unknown, names its layers and says more about them": (
+        {
+            **UNKNOWN,
+            "sliding_window": 4096,
+            "sliding_window_pattern": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 16,
+        },
+        32 * 32 * 256 * 2,
+        16 * 32 * 256 * 2,
+    ),
+    "unknown, every eighth layer attends": (
+        {**UNKNOWN, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16},
+        4 * 32 * 256 * 2,
+        4 * 32 * 256 * 2,
+    ),
+    "unknown, a letter for each layer": (
+        {
+            **UNKNOWN,
+            "num_hidden_layers": 4,
+            "hybrid_override_pattern": "M-*M",
+            "mamba_head_dim": 64,
+        },
+        1 * 32 * 256 * 2,
+        1 * 32 * 256 * 2,
     ),
     "unknown, window switched off": (
         {**UNKNOWN, "sliding_window": 4096, "use_sliding_window": False},
@@ -563,6 +659,13 @@ def test_defaults_are_named_and_count_at_the_top_only_where_files_may_leave_them
     assert "num_key_value_heads is not in the file; mistral takes 8." in cache_spec(config).notes
     with pytest.raises(ConfigError, match="num_attention_heads is missing"):
         cache_spec({"model_type": "llama", "num_hidden_layers": 32})
+
+
+def test_a_list_of_windows_gives_each_layer_its_own():
+    config = {**LLAMA, "model_type": "mistral", "sliding_window": [None, 4096, 300, 100]}
+    spec = cache_spec(config)
+    assert [layer.window for layer in spec.layers[:5]] == [None, 4096, 300, 100, None]
+    assert spec.windows == (100, 300, 4096)
 
 
 def test_an_image_fixes_the_length_of_a_cross_cache():
@@ -652,6 +755,18 @@ WRONG = {
         {**LLAMA, "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 4},
         "attn_layer_offset is 4",
     ),
+    "a rule with sliding layers, no window": (
+        {**LLAMA, "model_type": "hymba", "global_attn_idx": [0]},
+        "attn_window_size is missing",
+    ),
+    "windows for some layers": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None] * 31},
+        "sliding_window has 31 entries",
+    ),
+    "a wrong window in a list": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None, 0]},
+        "sliding_window[1] is 0",
+    ),
     "sliding layers, window null": (
         {**LLAMA, "layer_types": ["sliding_attention"] * 32, "sliding_window": None},
         "sliding_window is null",
@@ -677,6 +792,15 @@ WRONG = {
     ),
     "unknown, multi-query": ({**UNKNOWN, "multi_query": True}, "multi_query is true"),
     "unknown, recurrent": ({**UNKNOWN, "mamba_d_state": 16}, "mamba_d_state is 16"),
+    "unknown, other heads in some layers": (
+        {
+            **UNKNOWN,
+            "sliding_window": 4096,
+            "swa_num_key_value_heads": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 16,
+        },
+        "swa_num_key_value_heads is 2",
+    ),
     "unknown, shared": ({**UNKNOWN, "num_kv_shared_layers": 4}, "num_kv_shared_layers is 4"),
     "unknown, with an encoder": ({**UNKNOWN, "is_encoder_decoder": True}, "is_encoder_decoder"),
     "unknown, interval": ({**UNKNOWN, "full_attention_interval": 4}, "full_attention_interval"),
@@ -698,3 +822,51 @@ def test_a_wrong_config_is_refused_in_one_sentence(name):
 
 def test_a_known_family_may_have_keys_that_say_nothing_about_its_cache():
     assert cache_spec({**LLAMA, "mamba_d_state": 16, "some_window": 3}) == cache_spec(LLAMA)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 40)
+    | st.just(10**30)
+    | st.floats()
+    | st.sampled_from(["", "M*", "full_attention", "sliding_attention", "true"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+def paths(config, before=()):
+    """Where every value of a config stands, at any depth."""
+    for key, value in config.items():
+        yield (*before, key)
+        if isinstance(value, dict):
+            yield from paths(value, (*before, key))
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_whatever_stands_in_a_file_gives_bytes_or_one_sentence(data):
+    config = copy.deepcopy(CASES[data.draw(st.sampled_from(sorted(CASES)))][0])
+    *way, last = data.draw(st.sampled_from(list(paths(config))))
+    part = config
+    for key in way:
+        part = part[key]
+    part[last] = data.draw(values)
+    if data.draw(st.booleans()):
+        part["model_type"] = data.draw(st.sampled_from(sorted(table("families")["families"])))
+    try:
+        result = cache_spec(config).nbytes(1000)
+    except ConfigError as error:
+        result = str(error)
+    assert "\n" not in result if isinstance(result, str) else result >= 0
+
+
+def test_half_of_a_decoder_decoder_has_states_of_its_own():
+    kinds = [
+        layer.kind
+        for layer in cache_spec(CASES["phi-4-mini-flash, half of the layers reuse one"][0]).layers
+    ]
+    assert kinds == ["state", "sliding"] * 8 + ["state", "full"] + ["none", "shared"] * 7

@@ -25,6 +25,7 @@ class Layout:
     roles: list[str]
     key: str | None = None  # None where no key of the file lists the layers
     kv_heads: dict[int, int] = field(default_factory=dict)
+    windows: dict[int, int] = field(default_factory=dict)
 
 
 def layout(reading: Reading) -> Layout:
@@ -236,6 +237,27 @@ def _yoco(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
     return Layout(roles)
 
 
+def _windows(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
+    """`windows`: a list of windows, one a layer or repeated to that length; null is a full layer.
+
+    Does not apply where the value is a plain number.
+    """
+    key, value = _value(reading, rule)
+    if not isinstance(value, list):
+        return None
+    if not value or n_layers % len(value):
+        raise ConfigError(
+            f"{key} has {len(value)} entries; it must have {n_layers}, or a divisor of that."
+        )
+    found = Layout(["full"] * n_layers, key)
+    for layer in range(n_layers):
+        window = value[layer % len(value)]
+        if window is not None:
+            found.roles[layer] = "sliding"
+            found.windows[layer] = whole(f"{key}[{layer % len(value)}]", window)
+    return found
+
+
 def _all(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
     """`all`: the same role for every layer."""
     return Layout([rule["role"]] * n_layers)
@@ -256,6 +278,7 @@ OPS: dict[str, Callable[[Reading, Rule, int], Layout | None]] = {
     "from": _from,
     "repeat": _repeat,
     "blocks": _blocks,
+    "windows": _windows,
     "yoco": _yoco,
     "all": _all,
     "missing": _missing,

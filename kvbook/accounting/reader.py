@@ -38,7 +38,7 @@ def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
         reading.note("No layer attends: there is no KV cache, only a state of constant size.")
     _note_index(reading, found)
     if not reading.family.get("known", True):
-        _refuse_hints(reading)
+        _refuse_hints(reading, found)
     layers *= reading.family.get("repeat", 1)
     return CacheSpec(
         family=reading.name,
@@ -63,7 +63,7 @@ def read(config: Mapping[str, Any]) -> Reading:
     forced = {key: entry[key] for key in ("cross",) if key in entry} if entry else {}
     for _ in range(3):
         nested = next((inner[key] for key in inside if isinstance(inner.get(key), dict)), None)
-        if nested is None:
+        if nested is None or (_counts_layers(inner) and not _counts_layers(nested)):
             break
         inner = nested
         own_name, own_entry = _family_of(inner)
@@ -80,6 +80,10 @@ def read(config: Mapping[str, Any]) -> Reading:
             "read by the standard fields, as keys and values in every layer."
         )
     return reading
+
+
+def _counts_layers(config: Mapping[str, Any]) -> bool:
+    return any(config.get(key) is not None for key in table("families")["fields"]["n_layers"])
 
 
 def _family_of(config: Mapping[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
@@ -99,7 +103,7 @@ def _switch_off(reading: Reading, found: Layout) -> None:
 
 def _window(reading: Reading, found: Layout, role: str, name: str) -> int | None:
     """The window of the layers with a role; null makes them full where a rule gave the role."""
-    if role not in found.roles:
+    if role not in found.roles or found.windows:
         return None
     key, value = reading.field(name)
     if value is not None and value is not MISSING:
@@ -165,14 +169,16 @@ def _layers(reading: Reading, found: Layout, windows: Mapping[str, int | None]) 
         if role not in attending:
             layers.append(LayerCache(role))  # type: ignore[arg-type]
         elif latent:
-            layers.append(LayerCache("latent", 1, latent, 0, windows.get(role)))
+            window = found.windows.get(index, windows.get(role))
+            layers.append(LayerCache("latent", 1, latent, 0, window))
         else:
             size = {name: _at(value, index) for name, value in sizes[role].items()}
             size.update(_own_sizes(reading, index))
             if index in found.kv_heads:
                 size["n_kv_heads"] = found.kv_heads[index]
             fixed = tokens if role == "cross" else None
-            layers.append(LayerCache(role, **size, window=windows.get(role), tokens=fixed))  # type: ignore[arg-type]
+            window = found.windows.get(index, windows.get(role))
+            layers.append(LayerCache(role, **size, window=window, tokens=fixed))  # type: ignore[arg-type]
     return layers
 
 
@@ -340,7 +346,7 @@ def _state_values(reading: Reading, found: Layout) -> int | None:
         if value is None or value is MISSING:
             value = rule["defaults"].get(name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            reading.note(f"The constant states are not counted: {key} is not a whole number.")
+            reading.note(f"The constant states are not counted: {key} does not give a number.")
             return None
         sizes[name] = value
     each = 0
@@ -359,18 +365,20 @@ def _note_index(reading: Reading, found: Layout) -> None:
         reading.note(f"The indexer's keys, {width} values a token and layer, are not counted.")
 
 
-def _refuse_hints(reading: Reading) -> None:
+def _refuse_hints(reading: Reading, found: Layout) -> None:
     """Raise ConfigError where an unknown family has a key that may change what is cached."""
     unknown = table("families")["unknown"]
     harmless = {*unknown["harmless"], *table("families")["fields"]["window"], *reading.used}
+    told = found.key is not None or "state" in found.roles  # the file says which layers attend
+    hints = unknown["hints"] + ([] if told else unknown["layout_hints"])
     for key, value in reading.config.items():
-        if key in harmless or key.endswith("_token_id"):
+        if key in harmless or any(part in key for part in unknown["harmless_parts"]):
             continue
         if value is None or value is False or value == [] or value == {}:
             continue
         if isinstance(value, dict) and key.endswith("_config") and "attn" not in key:
             continue
-        if any(hint in key for hint in unknown["hints"]):
+        if any(hint in key for hint in hints):
             raise ConfigError(
                 f"{key} is {shown(value)}, and what it means for {reading.name} is not known."
             )
@@ -380,15 +388,11 @@ def _refuse_hints(reading: Reading) -> None:
         raise ConfigError(f"use_sliding_window is true, and {reading.name} is not known.")
     window = reading.field("window")[1]
     switched_off = reading.config.get("use_sliding_window") is False
-    if isinstance(window, int) and not switched_off and not _lists_layers(reading):
+    if isinstance(window, int) and not switched_off and found.key is None:
         key = reading.field("window")[0]
         raise ConfigError(
             f"{key} is {shown(window)}, and which layers of {reading.name} slide is not known."
         )
-
-
-def _lists_layers(reading: Reading) -> bool:
-    return reading.first(["layer_types", "layers_block_type"])[1] not in (None, MISSING)
 
 
 def _max_context(reading: Reading) -> int | None:

@@ -59,6 +59,8 @@ class Reading:
         if own is None and isinstance(value, int):
             for other in paths:
                 second = self.find(other)
+                if isinstance(second, list):  # one number per layer says more than one for all
+                    return other, second
                 if isinstance(second, int) and second != value:
                     raise ConfigError(
                         f"{key} is {shown(value)} but {other} is {shown(second)}; "

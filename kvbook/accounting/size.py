@@ -57,7 +57,9 @@ def run(given: argparse.Namespace) -> str:
         answer |= _users(given, config, answer, *memory)
     if given.json:
         return json.dumps(answer)
-    return _table(answer) + "\n\n" + spec.explain(context, batch, **arguments)
+    words = spec.explain(context, batch, **arguments)
+    further = [note for note in answer["notes"] if note not in spec.notes]
+    return "\n".join([_table(answer), "", words, *further])
 
 
 def count(option: str, text: str, low: int = 1, high: int = LARGEST) -> int:

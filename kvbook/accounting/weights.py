@@ -66,7 +66,11 @@ class _Count:
                 **self.reading.family.get("switches", {}),
                 **self.rule.get("switches", {}),
             },
-            "fields": {**table("weights")["fields"], **self.reading.family.get("fields", {})},
+            "fields": {
+                **table("weights")["fields"],
+                **self.reading.family.get("fields", {}),
+                **self.rule.get("fields", {}),
+            },
         }
         for key, wanted in self.rule.get("only_if", {}).items():
             if not self.reading.holds({key: wanted}) and self._switch_given(key):
@@ -219,6 +223,8 @@ class _Count:
         if where == "sparse_step":
             step = self._key("decoder_sparse_step", 1)
             only_mlp = self.reading.config.get("mlp_only_layers") or []
+            if not isinstance(only_mlp, list):
+                raise ConfigError(f"mlp_only_layers is {shown(only_mlp)}; it must be a list.")
             return sum(layer not in only_mlp and (layer + 1) % step == 0 for layer in layers)
         if where == "interleaved":
             listed = self.reading.config.get("moe_layers")
