@@ -10,7 +10,8 @@ from kvbook.lessons.decoder import DecoderConfig
 def causal_mask(q_positions: Tensor, k_positions: Tensor) -> Tensor:
     """Who sees whom: [batch, q_len] and [batch or 1, kv_len] -> bool [batch, 1, q_len, kv_len].
 
-    A query sees the keys at its own position and before; position -1 marks an empty slot.
+    A query sees the keys at its own position and before; position -1 marks an empty slot (none of
+    this lesson's caches has one).
     """
     q, k = q_positions[:, None, :, None], k_positions[:, None, None, :]
     return (k <= q) & (k >= 0)
