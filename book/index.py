@@ -73,7 +73,7 @@ assert f"{weights / GB:.1f}" == "13.5"
 # | Lesson | What you find out | Time |
 # |---|---|---|
 # | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | A decoder fits in under 200 lines. Without a cache, the step that writes the 16th token processes 20 tokens, 19 of which it had processed before. | 40 min |
-# | [2. Reuse the past](../notebooks/02_cache.ipynb) | With a KV cache, 64 tokens after a prompt of 5 take 68 token positions per layer instead of 2,336. The clock gains less, and the lesson shows why. | 40 min |
+# | [2. Reuse the past](../notebooks/02_cache.ipynb) | With a KV cache, each layer processes 68 tokens instead of 2,336 to write 64 after a prompt of 5. The clock gains less, and the lesson shows why. | 40 min |
 #
 # To come: what a token costs for any model, and how many users
 # fit; memory measured against the formula; fewer KV heads; fewer bits; windows and sinks; paging and

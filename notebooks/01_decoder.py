@@ -416,32 +416,32 @@ class Decoder(nn.Module):
         Raises ValueError for ids or counts that are not integers of that shape, or do not fit.
         """
         if ids.ndim != 2 or ids.numel() == 0 or ids.dtype != torch.long:
-            found = f"{ids.dtype} {list(ids.shape)}"
-            raise ValueError(f"ids is {found}; it must be torch.int64 [batch, q_len], not empty.")
+            raise ValueError(f"ids is {ids.dtype} {[*ids.shape]}, not a full int64 [batch, q_len].")
         (batch, q_len), least = ids.shape, int(last_only)  # without a real token, no last one
-        held = torch.zeros(batch, dtype=torch.long) if cache is None else cache.lengths
-        if len(held) != batch:
-            raise ValueError(f"ids has {batch} rows, but the cache {len(held)} sequences.")
+        here = torch.arange(q_len, device=ids.device).expand(batch, -1)
+        positions = here if cache is None else cache.positions(q_len)
+        if (len(positions), positions.device) != (batch, ids.device):
+            there = f"{len(positions)} sequences on {positions.device}"
+            raise ValueError(f"ids has {batch} rows on {ids.device}, but the cache {there}.")
         counts = torch.as_tensor(q_len if counts is None else counts, device="cpu")
         is_int = counts.dtype == torch.long and counts.shape in ((), (batch,))
         if not is_int or counts.min() < least or counts.max() > q_len:
             takes = f"an int or int64 [{batch}], each {least} to {q_len}"
             raise ValueError(f"counts is {counts.tolist()}; it must be {takes}.")
         counts = counts.expand(batch)
-        if (end := (held + counts).max()) > self.config.max_seq_len:
+        end = (counts if cache is None else counts + cache.lengths).max()
+        if end > self.config.max_seq_len:
             raise ValueError(f"{end} tokens do not fit max_seq_len, {self.config.max_seq_len}.")
-
-        here = torch.arange(q_len, device=ids.device).expand(batch, -1)
-        positions = here if cache is None else cache.positions(q_len)
         cos, sin = rope_angles(positions, self.config.head_dim, self.config.rope_theta)
         x = self.embed(ids)
         for block in self.blocks:
             x = block(x, cos, sin, cache)
-        if cache is not None:
-            cache.advance(counts)
         if last_only:
             x = x[torch.arange(batch), counts - 1, None]
-        return F.linear(self.norm(x), self.embed.weight)
+        logits = F.linear(self.norm(x), self.embed.weight)
+        if cache is not None:
+            cache.advance(counts)  # last: a pass that broke off does not count
+        return logits
 
 
 # %%
@@ -507,18 +507,18 @@ scores.softmax(-1).round(decimals=2)
 def generate(model: Decoder, ids: Tensor, max_new_tokens: int, cache=None, **sampling) -> Tensor:
     """Extend ids [batch, n] to [batch, n + max_new_tokens]; **sampling goes to `sample`.
 
-    Without a cache each step feeds the whole text; with one, the newest token alone, and ids
-    continue what the cache holds. The last token is never fed, so the cache does not hold it.
-    Raises ValueError, before anything runs, for ids or a length that model or cache cannot take.
+    Each step feeds the newest token to a cache, whose text ids continue; without one, everything.
+    The last token is never fed. Raises ValueError, before anything runs, for what cannot fit.
     """
     before, room = ids.shape[-1], model.config.max_seq_len
     if cache is not None:
         before, room = before + int(cache.lengths.max()), min(room, cache.capacity + 1)
     if max_new_tokens < 0 or before + max_new_tokens > room:
         raise ValueError(f"{before} + {max_new_tokens} tokens: at least + 0, at most {room}.")
-    unknown, last = ids[(ids < 0) | (ids >= model.config.vocab_size)], model.config.vocab_size - 1
-    if unknown.numel():
+    last = model.config.vocab_size - 1
+    if (unknown := ids[(ids < 0) | (ids > last)]).numel():
         raise ValueError(f"id {unknown[0]} is not in the vocabulary, 0 to {last}.")
+    sample(torch.empty(1, 1, device="meta"), **sampling)  # checks the arguments, draws nothing
     fed = ids
     for _ in range(max_new_tokens):
         token = sample(model(fed, cache, last_only=True)[:, -1], **sampling)

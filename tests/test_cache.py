@@ -196,6 +196,14 @@ def test_rows_that_do_not_fit_are_refused_whole(kind: type[KVCache], what: str, 
 
 
 @kinds
+def test_keys_and_values_come_in_equal_number(kind: type[KVCache]) -> None:
+    two, three = (torch.zeros(1, 3, n, 4, dtype=torch.float64) for n in (2, 3))
+    for k, v in ((two, three), (three, two)):
+        with pytest.raises(ValueError, match="v has shape"):
+            make(kind).update(0, k, v)
+
+
+@kinds
 def test_another_device_is_refused(kind: type[KVCache]) -> None:
     rows = torch.ones(1, 3, 2, 4, dtype=torch.float64, device="meta")
     with pytest.raises(ValueError, match="on meta; the cache holds"):
@@ -241,7 +249,9 @@ def test_a_capacity_beyond_the_model_does_not_widen_the_model(kind: type[KVCache
     before = contents(cache)
     with pytest.raises(ValueError, match="33 tokens do not fit max_seq_len, 32"):
         MODEL(random_ids(2, 3), cache)
-    MODEL(random_ids(2, 3), cache, counts=torch.tensor([2, 1]))  # 3 slots, but 2 tokens
+    ids = random_ids(2, 33)
+    last = MODEL(ids[:, 30:], cache, counts=torch.tensor([2, 1]))  # 3 slots, but 2 tokens
+    same(last[:, 0], MODEL(torch.cat([random_ids(2, 30), ids[:, 30:31]], 1))[:, -1])
     assert cache.lengths.tolist() == [32, 31]
     after = [rows[:, :, :30] for rows in contents(cache)]
     assert all(a.equal(b) for a, b in zip(before, after, strict=True))
@@ -282,18 +292,88 @@ def test_a_pass_that_breaks_off_can_be_tried_again(kind: type[KVCache]) -> None:
     same(again[1], MODEL(ids)[1, 3:8])
 
 
-def test_advance_leaves_an_earlier_reading_as_it_was() -> None:
+def test_advance_and_reset_leave_an_earlier_reading_as_it_was() -> None:
     count = TokenCount(batch=2, capacity=9)
     before = count.lengths
     count.advance(torch.tensor([2, 3]))
-    assert before.tolist() == [0, 0]
-    assert count.lengths.tolist() == [2, 3]
+    after = count.lengths
+    count.reset()
+    assert [x.tolist() for x in (before, after, count.lengths)] == [[0, 0], [2, 3], [0, 0]]
+
+
+def test_what_is_held_counts_for_each_sequence() -> None:
+    count = TokenCount(batch=2, capacity=9)
+    count.advance(torch.tensor([2, 7]))
+    for counts in ([0, 3], [8, 0], 3, 2**63 - 1):
+        with pytest.raises(ValueError, match=r"fit capacity 9 beside the \[2, 7\] tokens held"):
+            count.advance(torch.tensor(counts))
+    count.advance(torch.tensor([7, 2]))
+    assert count.lengths.tolist() == [9, 9]
+
+
+@kinds
+def test_a_cache_of_one_slot(kind: type[KVCache]) -> None:
+    cache = make(kind, 2, capacity=1)
+    ids = random_ids(2, 1)
+    same(MODEL(ids, cache), MODEL(ids))
+    assert (cache.lengths.tolist(), cache.nbytes) == ([1, 1], cache.nbytes_used)
+
+
+@kinds
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float16, torch.bfloat16])
+def test_a_cache_keeps_the_dtype_it_was_made_for(
+    kind: type[KVCache], dtype: torch.dtype | None
+) -> None:
+    cache = kind(CONFIG, 2, 7, **({} if dtype is None else {"dtype": dtype}))
+    dtype = dtype or torch.float32
+    assert cache.k[0].dtype == cache.v[0].dtype == dtype
+    model = make_model().to(dtype)
+    ids = random_ids(2, 7)
+    logits = torch.cat([model(piece, cache) for piece in ids.split([4, 1, 2], dim=1)], dim=1)
+    tolerance = {torch.float32: 1e-4, torch.float16: 0.05, torch.bfloat16: 0.3}[dtype]
+    torch.testing.assert_close(logits, model(ids), atol=tolerance, rtol=0)
+    assert cache.nbytes == cache.nbytes_used == 14 * 2 * 2 * 3 * 4 * dtype.itemsize
+    other = torch.zeros(2, 3, 1, 4, dtype=torch.float64)
+    with pytest.raises(ValueError, match=f"k is .* the cache holds {dtype} on cpu"):
+        kind(CONFIG, 2, dtype=dtype).update(0, other, other)
+
+
+@kinds
+def test_everything_stays_on_the_cache_s_device(kind: type[KVCache]) -> None:
+    """On "meta" nothing has a value, so any mix-up of devices is an error; lengths are real."""
+    model = Decoder(CONFIG).to("meta").requires_grad_(False)
+    cache = kind(CONFIG, 2, 20, device="meta")
+    for counts in ([5, 3], [1, 1], [2, 4]):
+        ids = torch.zeros(2, max(counts), dtype=torch.long, device="meta")
+        assert model(ids, cache, counts=torch.tensor(counts)).device.type == "meta"
+    assert cache.lengths.tolist() == [8, 8]
+    assert (cache.lengths.device.type, cache.k[0].device.type) == ("cpu", "meta")
+    assert model(ids[:, :1], cache, last_only=True).shape == (2, 1, 97)
+    with pytest.raises(
+        ValueError, match="ids has 2 rows on cpu, but the cache 2 sequences on meta"
+    ):
+        MODEL(random_ids(2, 1), cache)
+    with pytest.raises(
+        ValueError, match="ids has 2 rows on meta, but the cache 2 sequences on cpu"
+    ):
+        model(ids, make(kind, 2))
+
+
+@kinds
+def test_a_default_device_does_not_move_the_book_keeping(kind: type[KVCache]) -> None:
+    with torch.device("meta"):
+        cache = kind(CONFIG, 2, 20, dtype=torch.float64, device="cpu")
+        assert cache.positions(3).device.type == "cpu"
+    ids = random_ids(2, 9)
+    same(feed(cache, ids, [4, 5]), MODEL(ids))
 
 
 def test_one_token_of_level_rows_needs_no_mask() -> None:
     cache = KVCache(CONFIG, 2)
     assert cache.mask(0, 1) is None
-    assert cache.mask(0, 2).shape == (1, 1, 2, 2) or cache.mask(0, 2).shape == (2, 1, 2, 2)
+    cache.advance(1)
+    assert cache.mask(0, 1) is None
+    cache.reset()
     cache.advance(torch.tensor([1, 2]))
     assert cache.mask(0, 1).tolist() == [[[[True, True, False]]], [[[True, True, True]]]]
 

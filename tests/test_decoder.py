@@ -459,10 +459,57 @@ def test_counts_that_a_row_cannot_have(model: Decoder, counts: object) -> None:
         assert cache is None or (cache.lengths.tolist(), cache.rows) == ([0, 0], {})
 
 
+@pytest.mark.parametrize("wrong", [{"temperature": 0.8}, {"top_p": 2.0}, {"temperatur": 0.8}])
+def test_sampling_that_cannot_be_is_refused_before_anything_runs(
+    model: Decoder, wrong: dict[str, float]
+) -> None:
+    cache = PlainCache(1)
+    with pytest.raises((ValueError, TypeError), match=r"temperature|top_p|temperatur"):
+        generate(model, some_ids(model.config, 1, 4), 3, cache, **wrong)
+    assert (cache.lengths.tolist(), cache.rows) == ([0], {})
+
+
+def test_checking_the_sampling_draws_nothing(model: Decoder) -> None:
+    one, other = (torch.Generator().manual_seed(5) for _ in range(2))
+    generate(model, some_ids(model.config, 1, 4), 0, temperature=0.8, top_p=0.9, generator=one)
+    assert one.get_state().equal(other.get_state())
+
+
+def test_every_row_of_a_batch_is_continued_by_its_own_token(model: Decoder) -> None:
+    ids = some_ids(model.config, 3, 5)
+    expected = torch.cat([generate(model, row[None], 6) for row in ids])
+    assert expected[:, 5:].unique(dim=0).shape[0] > 1
+    assert generate(model, ids, 6, PlainCache(3)).equal(expected)
+    cache = PlainCache(3)
+    cache.capacity, cache.lengths = 12, torch.tensor([0, 3, 7])
+    with complains("12 + 2", "13"):
+        generate(model, ids, 2, cache)
+
+
+def test_a_pass_that_fails_after_the_last_layer_does_not_count(model: Decoder) -> None:
+    cache, ids = PlainCache(1), some_ids(model.config, 1, 4)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    hook = model.norm.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        model(ids, cache)
+    hook.remove()
+    assert cache.lengths.tolist() == [0]
+    torch.testing.assert_close(model(ids, cache), model(ids))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+def test_ids_of_another_type(model: Decoder, dtype: torch.dtype) -> None:
+    with complains("ids", str(dtype), "int64"):
+        model(some_ids(model.config, 2, 3).to(dtype))
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_batch_that_is_not_the_cache_s(model: Decoder, batch: int) -> None:
     cache = PlainCache(batch)
-    with complains("ids has 2 rows", f"cache {batch} sequences"):
+    with complains("ids has 2 rows on cpu", f"cache {batch} sequences on cpu"):
         model(some_ids(model.config, 2, 7), cache)
     assert cache.rows == {}
 

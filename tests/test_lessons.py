@@ -32,6 +32,7 @@ IGNORED = [
     ("01_decoder", "moves = ["),
     ("02_cache", "whole_run(cache)"),
     ("02_cache", "held = PreallocatedCache("),
+    ("02_cache", "reading = median_ms("),
     ("02_cache", "context_slider = "),
     ("02_cache", "context_slider.value"),
     ("05_users", "context_slider = "),

@@ -10,7 +10,8 @@ from kvbook.lessons.decoder import DecoderConfig
 def causal_mask(q_positions: Tensor, k_positions: Tensor) -> Tensor:
     """Who sees whom: [batch, q_len] and [batch or 1, kv_len] -> bool [batch, 1, q_len, kv_len].
 
-    A query sees the keys at its own position and before; position -1 marks an empty slot.
+    A query sees the keys at its own position and before; position -1 marks an empty slot (none of
+    this lesson's caches has one).
     """
     q, k = q_positions[:, None, :, None], k_positions[:, None, None, :]
     return (k <= q) & (k >= 0)
@@ -28,7 +29,7 @@ class TokenCount:
                 f"batch is {batch} and capacity {capacity}; both must be an int, 1 or more."
             )
         self.batch, self.capacity = batch, capacity
-        self.lengths = torch.zeros(batch, dtype=torch.long)
+        self.lengths = torch.zeros(batch, dtype=torch.long, device="cpu")
 
     @property
     def end(self) -> int:
@@ -42,13 +43,13 @@ class TokenCount:
 
     def positions(self, q_len: int) -> Tensor:
         """Where the next q_len tokens stand: [batch, q_len]."""
-        return self.lengths[:, None] + torch.arange(q_len)
+        return self.lengths[:, None] + torch.arange(q_len, device="cpu")
 
     def advance(self, counts: int | Tensor) -> None:
-        """Count the tokens of a pass as held; the decoder calls it once, after the last layer."""
+        """Count the tokens of a pass as held; the decoder calls it once, when the pass is done."""
         counts = torch.as_tensor(counts, device="cpu")
         is_int = counts.dtype == torch.long and counts.shape in ((), (self.batch,))
-        if not is_int or counts.min() < 0 or (self.lengths + counts).max() > self.capacity:
+        if not is_int or counts.min() < 0 or (counts > self.capacity - self.lengths).any():
             raise ValueError(
                 f"counts is {counts.tolist()}; it must be an int or int64 [{self.batch}], 0 or more, "
                 f"and fit capacity {self.capacity} beside the {self.lengths.tolist()} tokens held."
@@ -61,7 +62,10 @@ class TokenCount:
 
 
 class KVCache(TokenCount):
-    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and maybe `reset`."""
+    """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and maybe `reset`.
+
+    A cache is for inference: rows are stored without their autograd history.
+    """
 
     def __init__(
         self,
@@ -72,7 +76,8 @@ class KVCache(TokenCount):
         device: str | torch.device = "cpu",
     ) -> None:
         super().__init__(batch, config.max_seq_len if capacity is None else capacity)
-        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.config, self.dtype = config, dtype
+        self.device = torch.empty(0, device=device).device  # "cuda" means one GPU: say which
 
     @property
     def nbytes_used(self) -> int:
@@ -113,7 +118,7 @@ def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
             raise ValueError(
                 f"{name} has shape {list(x.shape)}; the cache takes {expected} for both."
             )
-        if (x.dtype, x.device.type) != (cache.dtype, cache.device.type):
+        if (x.dtype, x.device) != (cache.dtype, cache.device):
             holds = f"{cache.dtype} on {cache.device}"
             raise ValueError(f"{name} is {x.dtype} on {x.device}; the cache holds {holds}.")
     total = cache.end + k.shape[2]
@@ -127,12 +132,12 @@ def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
     """Write new [batch, heads, q_len, d] into rows [batch, heads, kv_len, d], at each sequence's end.
 
     Slots behind the new rows are cleared: what they held must not reach attention, NaN included.
-    Rows are stored without their autograd history: a cache is for inference.
     """
     q_len, kv_len = new.shape[2], rows.shape[2]
-    slots = lengths[:, None] + torch.arange(q_len)  # [batch, q_len]
-    rows[torch.arange(len(lengths))[:, None], :, slots] = new.detach().transpose(1, 2)
-    behind = torch.arange(kv_len) >= lengths[:, None] + q_len  # [batch, kv_len]
+    slots = lengths[:, None] + torch.arange(q_len, device="cpu")  # [batch, q_len]
+    batch = torch.arange(len(lengths), device="cpu")[:, None]
+    rows[batch, :, slots] = new.detach().transpose(1, 2)
+    behind = torch.arange(kv_len, device="cpu") >= lengths[:, None] + q_len  # [batch, kv_len]
     if behind.any():
         rows.masked_fill_(behind[:, None, :, None].to(rows.device), 0)
 
@@ -140,8 +145,10 @@ def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
 class GrowingCache(KVCache):
     """Joins each new row to the old ones with torch.cat: exact in memory, copying at every step."""
 
-    def __init__(self, config: DecoderConfig, batch: int = 1, **options) -> None:
-        super().__init__(config, batch, **options)
+    def __init__(
+        self, config: DecoderConfig, batch: int = 1, capacity: int | None = None, **options
+    ):
+        super().__init__(config, batch, capacity, **options)
         self.reset()
 
     def reset(self) -> None:
