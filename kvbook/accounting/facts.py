@@ -7,14 +7,15 @@ computed elsewhere.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).parent
+from kvbook.accounting.errors import ConfigError, shown
+from kvbook.accounting.tables import table
+
 _MAKERS = {"nvidia", "amd", "geforce", "tesla", "instinct"}  # say nothing that the number does not
 
 
@@ -52,20 +53,21 @@ class Gpu:
 
 def models() -> list[Model]:
     """All models, in the order of the file: by family."""
-    return [Model(**entry) for entry in _read("models.json")]
+    return [Model(**entry) for entry in deepcopy(table("models"))]
 
 
 def gpus() -> list[Gpu]:
     """All GPUs, in the order of the file: NVIDIA's from small to large, then AMD's."""
     return [
-        Gpu(**{**entry, "aliases": tuple(entry.get("aliases", ()))}) for entry in _read("gpus.json")
+        Gpu(**{**entry, "aliases": tuple(entry.get("aliases", ()))})
+        for entry in deepcopy(table("gpus"))
     ]
 
 
 def model(name: str) -> Model:
     """The model of that id or name; capitals, spaces and signs do not matter ("Llama 3.1-8B").
 
-    Raises ValueError, with all ids, where the name fits no model or several.
+    Raises ConfigError, with all ids, where the name fits no model or several.
     """
     everything = models()
     found = _matches(name, [(m.name, m.id) for m in everything])
@@ -75,17 +77,12 @@ def model(name: str) -> Model:
 def gpu(name: str) -> Gpu:
     """The GPU of that name; capitals, spaces, signs and the maker do not matter ("a100-80gb").
 
-    Part of a name is enough where only one GPU has it ("4090"). Raises ValueError, with all names,
+    Part of a name is enough where only one GPU has it ("4090"). Raises ConfigError, with all names,
     where it fits none or several.
     """
     everything = gpus()
     found = _matches(name, [(g.name, *g.aliases) for g in everything])
-    return everything[_the_one(name, found, "GPU", [g.name for g in everything])]
-
-
-def _read(file: str) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = json.loads((_HERE / file).read_text(encoding="utf-8"))
-    return entries
+    return everything[_the_one(name, found, "gpu", [g.name for g in everything])]
 
 
 def _words(name: str) -> list[str]:
@@ -109,5 +106,5 @@ def _the_one(name: str, found: list[int], what: str, allowed: list[str]) -> int:
         return found[0]
     if found:
         several = " or ".join(allowed[i] for i in found)
-        raise ValueError(f"{name!r} could be the {what} {several}; say which.")
-    raise ValueError(f"There is no {what} {name!r}; there is {', '.join(allowed)}.")
+        raise ConfigError(f"{what} is {shown(name)}; that could be {several}: say which.")
+    raise ConfigError(f"{what} is {shown(name)}; it must be one of {', '.join(allowed)}.")

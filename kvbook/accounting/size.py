@@ -5,11 +5,11 @@ import json
 from typing import Any
 
 from kvbook.accounting.errors import ConfigError, shown
+from kvbook.accounting.facts import gpu
 from kvbook.accounting.files import load_config
 from kvbook.accounting.fit import MOST_BYTES, as_utilization, fit_users
-from kvbook.accounting.gpus import gpu, memory_bytes
 from kvbook.accounting.reader import cache_spec
-from kvbook.accounting.spec import LARGEST, POLICIES, CacheSpec
+from kvbook.accounting.spec import LARGEST, POLICIES, CacheSpec, in_units
 from kvbook.accounting.tables import table
 from kvbook.accounting.weights import weights_nbytes
 
@@ -79,8 +79,8 @@ def _memory(given: argparse.Namespace) -> tuple[str, int] | None:
     if given.memory_bytes is not None:
         return "memory given", count("--memory-bytes", given.memory_bytes, high=MOST_BYTES)
     if given.gpu is not None:
-        entry = gpu(given.gpu)
-        return entry["name"], memory_bytes(entry)
+        card = gpu(given.gpu)  # a program sees what the driver reports, where that is known
+        return card.name, card.memory_bytes_reported or card.memory_bytes_nominal
     for option in ("weights_bytes", "utilization"):
         if getattr(given, option) is not None:
             name = "--" + option.replace("_", "-")
@@ -170,4 +170,4 @@ def _table(answer: dict[str, Any]) -> str:
 
 
 def _size(nbytes: int) -> str:
-    return f"{nbytes:,} B = {nbytes / 1e9:.3f} GB = {nbytes / 2**30:.3f} GiB"
+    return f"{nbytes:,} B = " + in_units(nbytes).replace(", ", " = ")

@@ -195,8 +195,7 @@ class CacheSpec:
                 lines[-1] += f", in all {count * nbytes:,} B"
         each = " on each GPU" if tensor_parallel > 1 else ""
         lines.append(
-            f"{sum(sizes):,} B a sequence × {batch:,} = {total:,} B{each} "
-            f"({total / 1e9:.3f} GB, {total / 2**30:.3f} GiB)"
+            f"{sum(sizes):,} B a sequence × {batch:,} = {total:,} B{each} ({in_units(total)})"
         )
         return "\n".join([*lines, *self.notes])
 
@@ -229,8 +228,17 @@ def _layer_words(layer: LayerCache, held: int, tensor_parallel: int, code: dict[
         rows = f"{heads} KV heads × ({layer.k_dim} + {layer.v_dim}) values"
     unit = f"{code['bytes']} B" if code["values"] == 1 else f"{code['bytes']}/{code['values']} B"
     scale = f" (and {code['row_bytes']} B a row)" if "row_bytes" in code else ""
+    tokens = "1 token" if held == 1 else f"{held:,} tokens"
     window = f" (window {layer.window:,})" if layer.window is not None else ""
-    return f"× {layer.kind} layer{window}: {rows} × {held:,} tokens × {unit}{scale} = "
+    return f"× {layer.kind} layer{window}: {rows} × {tokens} × {unit}{scale} = "
+
+
+def in_units(nbytes: int) -> str:
+    """Bytes in decimal and in binary units of a fitting size: "2.147 GB, 2.000 GiB"."""
+    power = 3 if nbytes >= 10**8 else 2 if nbytes >= 10**5 else 1
+    unit = "kMG"[power - 1]
+    decimal, binary = nbytes / 1000**power, nbytes / 1024**power
+    return f"{decimal:.3f} {unit}B, {binary:.3f} {unit.upper()}iB"
 
 
 def check_count(name: str, value: object, low: int = 1, high: int = LARGEST) -> int:
