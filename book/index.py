@@ -60,10 +60,22 @@ assert f"{weights / GB:.1f}" == "13.5"
 # This is arithmetic, not a measurement: a server also needs room for activations and its own
 # buffers. The lessons go on to measure.
 #
+# ## Your model, your card
+#
+# Choose both, then drag the context. Everything is computed on this page, from the same tables and by the same
+# rules as in the lessons, and nothing is sent anywhere.
+
+# %%
+from kvbook.explorer.capacity import CapacityExplorer
+
+CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
+
+# %% [markdown]
 # ## Where to start
 #
-# - **You size or run servers.** Read the [first lesson](../notebooks/01_decoder.ipynb) quickly, to
-#   learn the names it uses.
+# - **You size or run servers.** Start with [how many users fit](../notebooks/05_users.ipynb) and
+#   [what a token costs](../notebooks/03_cost.ipynb). For a number alone, run
+#   `python -m kvbook size config.json --context 4096 --gpu "A100 80GB"`.
 # - **You study.** Read the lessons in order, on your own machine or on a borrowed GPU. Each asks
 #   you to guess before it measures. [How to read this book](how_to_read.md) says how to run them.
 # - **You teach.** Each lesson stands alone as a notebook, with exercises and folded answers.
@@ -74,10 +86,11 @@ assert f"{weights / GB:.1f}" == "13.5"
 # |---|---|---|
 # | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | A decoder fits in under 200 lines. Without a cache, the step that writes the 16th token processes 20 tokens, 19 of which it had processed before. | 40 min |
 # | [2. Reuse the past](../notebooks/02_cache.ipynb) | With a KV cache, each layer processes 68 tokens instead of 2,336 to write 64 after a prompt of 5. The clock gains less, and the lesson shows why. | 40 min |
+# | [3. What a token costs](../notebooks/03_cost.ipynb) | 524,288 bytes in Llama 2 7B, 70,272 in DeepSeek-V3, which is 100 times larger. One conversation of 25,706 tokens weighs more than Llama 2 7B itself. | 40 min |
+# | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 users on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of short and long texts. | 30 min |
 #
-# To come: what a token costs for any model, and how many users
-# fit; memory measured against the formula; fewer KV heads; fewer bits; windows and sinks; paging and
-# prefix sharing.
+# To come: memory measured against the formula; the two phases of generation; fewer KV heads; fewer
+# bits; windows and sinks; paging and prefix sharing.
 
 # %% [markdown]
 # ## Where the question comes from
