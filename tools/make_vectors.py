@@ -74,7 +74,10 @@ def vectors() -> dict[str, list[Any]]:
         "models": [model.id for model in models()],
         "specs": list(specs()),
         "sizes": [[*SETTINGS, "nbytes"], *sizes(pick)],
-        "tokens": [["model", "cache_dtype", "tensor_parallel", "below", "beyond"], *tokens()],
+        "tokens": [
+            ["model", "cache_dtype", "tensor_parallel", "policy", "below", "beyond"],
+            *tokens(),
+        ],
         "users": [[*FIT, "users"], *users(pick)],
         "explained": list(explained(pick)),
         "cases": list(cases()),
@@ -151,16 +154,24 @@ def changes(pick: Pick, spec: CacheSpec) -> dict[str, int]:
 
 
 def tokens() -> Iterator[Row]:
-    """Bytes per token below and beyond the windows, over cache types and GPUs."""
+    """Bytes per token below and beyond the windows, over cache types, policies and GPUs."""
     for index, model in enumerate(models()):
         spec = cache_spec(model.config)
         for dtype in DTYPES:
-            for parallel in (1, 2, 8, 32):
-
-                def one(beyond: bool, spec: CacheSpec = spec, d: str = dtype, t: int = parallel):
-                    return answer(lambda: spec.bytes_per_token(d, t, beyond))
-
-                yield [index, dtype, parallel, one(False), one(True)]
+            for parallel, policy in (
+                (1, "exact"),
+                (2, "all_layers_full"),
+                (8, "paged"),
+                (32, "exact"),
+            ):
+                chosen = [dtype, parallel, policy]
+                each = [
+                    answer(
+                        lambda s=spec, c=chosen, b=beyond: s.bytes_per_token(c[0], c[1], b, c[2])
+                    )
+                    for beyond in (False, True)
+                ]
+                yield [index, *chosen, *each]
 
 
 def users(pick: Pick) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 // The sum in words and numbers. No DOM here.
 import { count as thousands } from "../common/format.js";
+import { plus, times } from "./exact.js";
 import { dtypes } from "./tables.js";
 import { exactNbytes, groupNbytes, headsOnGpu, tokensHeld, withDefaults } from "./spec.js";
 
@@ -13,11 +14,12 @@ const WITHOUT = {
 export function explain(spec, options) {
   const all = withDefaults(options);
   const total = exactNbytes(spec, all);
-  let one = 0n;
+  let one = 0;
   const lines = groupNbytes(spec, all).map(({ layer, count, nbytes }) => {
-    one += BigInt(count) * nbytes;
+    const together = times(count, nbytes);
+    one = plus(one, together);
     const line = `${count} ${layerWords(layer, all)}${thousands(nbytes)} B`;
-    return nbytes ? `${line}, in all ${thousands(BigInt(count) * nbytes)} B` : line;
+    return nbytes ? `${line}, in all ${thousands(together)} B` : line;
   });
   const each = all.tensorParallel > 1 ? " on each GPU" : "";
   const sizes = `(${thousandths(Number(total) / 1e9)} GB, ${thousandths(Number(total) / 2 ** 30)} GiB)`;
@@ -53,7 +55,7 @@ export function formula(spec, options) {
   const all = withDefaults(options);
   const total = exactNbytes(spec, all);
   const products = groupNbytes(spec, all)
-    .filter(({ nbytes }) => nbytes > 0n)
+    .filter(({ nbytes }) => nbytes > 0)
     .map((group) => between(" × ", product(group, all)));
   const sum = products.length ? between(" + ", products) : [[part("tokens", "0 B")]];
   const brackets = products.length > 1 ? [[part("", "(")], ...sum, [part("", ")")]] : sum;

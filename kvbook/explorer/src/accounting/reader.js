@@ -1,9 +1,10 @@
 // config.json -> what the model caches, by the table families.json; kvbook/accounting/reader.py says why.
 // No DOM here.
 import { ConfigError, named, shown } from "./errors.js";
+import { plus, product, sum, times } from "./exact.js";
 import { layout } from "./layouts.js";
 import { LARGEST, Reading, isInt, isMissing, isObject, whole } from "./reading.js";
-import { layerCache, toNumber, valuesPerToken } from "./spec.js";
+import { layerCache, valuesPerToken } from "./spec.js";
 import { family as familyEntry, fields, inside, own, states, unknown } from "./tables.js";
 
 const ATTENDING = ["full", "sliding", "chunked", "cross"];
@@ -295,10 +296,11 @@ function crossTokens(reading) {
     reading.note("The cross cache holds as many image tokens as the context has.");
     return null;
   }
-  const size = Object.fromEntries(values.map(([name, value]) => [name, BigInt(whole(paths[name], value))]));
-  const tokens = ((size.image / size.patch) ** 2n + 1n) * size.tiles;
+  const size = Object.fromEntries(values.map(([name, value]) => [name, whole(paths[name], value)]));
+  const side = Math.floor(size.image / size.patch);
+  const tokens = times(plus(times(side, side), 1), size.tiles);
   reading.note(`The cross cache holds one image of ${tokens} tokens.`);
-  return toNumber(tokens);
+  return tokens;
 }
 
 /** Values of the constant states of one sequence; null where the config does not tell. */
@@ -319,10 +321,10 @@ function stateValuesOf(reading, found) {
       reading.note(`The constant states are not counted: ${key} does not give a number.`);
       return null;
     }
-    sizes[name] = BigInt(value);
+    sizes[name] = Number(value);
   }
-  const product = (term) => term.reduce((total, factor) => total * (sizes[factor] ?? BigInt(factor)), 1n);
-  return Number(BigInt(count) * rule.terms.map(product).reduce((total, each) => total + each, 0n));
+  const each = rule.terms.map((term) => product(term.map((factor) => sizes[factor] ?? factor)));
+  return Number(times(count, sum(each)));
 }
 
 /** Say what an indexer's keys would add: they are no keys or values of the attention. */

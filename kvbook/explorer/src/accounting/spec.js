@@ -1,9 +1,10 @@
 // What each layer caches, and the bytes that come to. Knows nothing of config files. No DOM here.
 //
 // A spec is { family, layers: [{ kind, nKvHeads, kDim, vDim, window, tokens }], maxContext, stateValues,
-// notes, nHeads }; kvbook/accounting/spec.py says what each of these means. Sums are exact: BigInt inside,
-// and given as Number, which beyond 2**53 bytes (9 PB) is the nearest one; exactNbytes has the exact one.
+// notes, nHeads }; kvbook/accounting/spec.py says what each of these means. Sums are exact, and given as
+// Number, which beyond 2**53 bytes (9 PB) is the nearest one; exactNbytes has the exact one.
 import { ConfigError, shown } from "./errors.js";
+import { ceilDiv, product, sum, times } from "./exact.js";
 import { whole } from "./reading.js";
 import { dtypes } from "./tables.js";
 
@@ -36,7 +37,7 @@ export function tokensHeld(layer, options) {
   if (!valuesPerToken(layer)) return 0;
   let held = layer.tokens ?? context;
   if (layer.window !== null && policy !== "all_layers_full" && layer.window < held) held = layer.window;
-  return policy === "paged" ? toNumber(ceilDiv(BigInt(held), BigInt(blockSize)) * BigInt(blockSize)) : held;
+  return policy === "paged" ? times(ceilDiv(held, blockSize), blockSize) : held;
 }
 
 /** KV heads on each of T GPUs: n/T, or one where there are fewer than T; a latent is whole on every GPU. */
@@ -50,24 +51,23 @@ export function headsOnGpu({ kind, nKvHeads }, tensorParallel) {
   return nKvHeads / tensorParallel;
 }
 
-/** Bytes of `tokens` tokens in `heads` heads of a layer, BigInt; dtypes.json says what is rounded. */
+/** Bytes of `tokens` tokens in `heads` heads of a layer; dtypes.json says what is rounded. */
 function valuesNbytes({ kDim, vDim }, tokens, heads, cacheDtype) {
-  const code = dtypes[cacheDtype];
-  const dims = [kDim, vDim].filter((dim) => dim > 0).map(BigInt);
-  const rows = BigInt(tokens) * BigInt(heads);
-  const values = BigInt(code.values);
-  const unit = BigInt(code.bytes);
-  const extra = rows * BigInt(dims.length * (code.row_bytes ?? 0));
-  if (code.whole_blocks) return rows * sum(dims.map((dim) => ceilDiv(dim, values) * unit)) + extra;
-  return ceilDiv(rows * sum(dims) * unit, values) + extra;
+  const { values, bytes, row_bytes: rowBytes = 0, whole_blocks: wholeBlocks } = dtypes[cacheDtype];
+  const rows = times(tokens, heads);
+  const extra = times(rows, rowBytes * ((kDim > 0) + (vDim > 0)));
+  if (wholeBlocks) {
+    return sum([product([rows, ceilDiv(kDim, values) + ceilDiv(vDim, values), bytes]), extra]);
+  }
+  return sum([ceilDiv(product([rows, kDim + vDim, bytes]), values), extra]);
 }
 
-/** Exact bytes, on one GPU, of the cache of `batch` sequences of `context` tokens each, as a BigInt. */
+/** Exact bytes, on one GPU, of `batch` sequences of `context` tokens each: beyond 2**53, a BigInt. */
 export function exactNbytes(spec, options) {
   const all = withDefaults(options);
   checkCount("context", all.context, { low: 0 });
   checkCount("batch", all.batch);
-  return BigInt(all.batch) * sum(groupNbytes(spec, all).map(({ count, nbytes }) => BigInt(count) * nbytes));
+  return times(all.batch, sum(groupNbytes(spec, all).map(({ count, nbytes }) => times(count, nbytes))));
 }
 
 /** The same as a Number. Options: context, batch, cacheDtype, policy, tensorParallel, blockSize. */
@@ -82,7 +82,7 @@ export function layerNbytes(spec, options) {
   return groups(spec).ofLayer.map((group) => Number(sizes[group].nbytes));
 }
 
-/** Equal layers, in the order of their first: [{ layer, count, nbytes of one, BigInt }]. */
+/** Equal layers, in the order of their first: [{ layer, count, nbytes of one }]. */
 export function groupNbytes(spec, options) {
   const all = withDefaults(options);
   checkCount("context", all.context, { low: 0 });
@@ -104,16 +104,18 @@ export function windows(spec) {
 
 /**
  * Bytes that one more token of one sequence takes on one GPU: below every window, where all layers grow, and
- * beyond the largest, where only those without a window do. A cross cache of fixed length never grows.
+ * beyond the largest, where only those without a window do, or all under the policy all_layers_full. A cross
+ * cache of fixed length never grows.
  */
 export function bytesPerToken(spec, options) {
-  const { cacheDtype, tensorParallel } = withDefaults(options);
+  const { cacheDtype, policy, tensorParallel } = withDefaults(options);
   checkCount("tensor_parallel", tensorParallel, { high: MOST_GPUS });
   checkChoice("cache_dtype", cacheDtype, CACHE_DTYPES);
+  checkChoice("policy", policy, POLICIES);
   const grows = ({ layer }) => layer.tokens === null;
-  const forever = ({ layer }) => layer.window === null;
+  const forever = ({ layer }) => layer.window === null || policy === "all_layers_full";
   const each = ({ layer, count }) =>
-    BigInt(count) * valuesNbytes(layer, 1, headsOnGpu(layer, tensorParallel), cacheDtype);
+    times(count, valuesNbytes(layer, 1, headsOnGpu(layer, tensorParallel), cacheDtype));
   const growing = groups(spec).list.filter(grows);
   return { below: Number(sum(growing.map(each))), beyond: Number(sum(growing.filter(forever).map(each))) };
 }
@@ -122,9 +124,7 @@ export function bytesPerToken(spec, options) {
 export function stateBytes(spec, { batch = 1, bytesPerValue = 2 } = {}) {
   checkCount("batch", batch);
   checkCount("bytes_per_value", bytesPerValue);
-  return spec.stateValues === null
-    ? null
-    : Number(BigInt(batch) * BigInt(spec.stateValues) * BigInt(bytesPerValue));
+  return spec.stateValues === null ? null : Number(product([batch, spec.stateValues, bytesPerValue]));
 }
 
 const known = new WeakMap(); // by the list of layers, which nothing changes
@@ -154,8 +154,3 @@ function checkChoice(name, value, allowed) {
   if (allowed.includes(value)) return;
   throw new ConfigError(`${name} is ${shown(value)}; it must be one of ${allowed.join(", ")}.`);
 }
-
-const sum = (terms) => terms.reduce((total, term) => total + term, 0n);
-const ceilDiv = (a, b) => (a + b - 1n) / b;
-/** A Number where that is exact, else the BigInt itself. */
-export const toNumber = (big) => (big <= Number.MAX_SAFE_INTEGER ? Number(big) : big);

@@ -5,7 +5,7 @@ import familiesTable from "../../../accounting/families.json" with { type: "json
 export const { families, rules, roles, fields, inside, states, unknown } = familiesTable;
 export const { dtypes } = dtypesTable;
 
-/** The value of an object's own key, or undefined: what it inherits (constructor, __proto__) does not count. */
+/** The value of an object's own key, or undefined: what it inherits (constructor, __proto__) counts not. */
 export function own(object, key) {
   return Object.hasOwn(object, key) ? object[key] : undefined;
 }
