@@ -120,6 +120,11 @@ KINDS: list[Config] = [
     {"model_type": "nemotron_h", "hybrid_override_pattern": "M*-M"},
     {"model_type": "line\nbreak \u202e" * 10, "layer_types": ["full_attention"] * 4},
     {"model_type": "unheard_of", "line\nbreak_window": 3},
+    {"model_type": "bert", "is_decoder": True},
+    {"model_type": "llama", "text_config": {"model_type": "qwen2", "num_attention_heads": 2}},
+    {"model_type": "bailing_moe_linear", "layer_group_size": 3},
+    {"model_type": "gemma4_text", "layer_types": ["full_attention", "sliding_attention"] * 2},
+    {"model_type": "vision-encoder-decoder", "decoder": {"model_type": "gpt2", "n_layer": 2}},
     {
         "model_type": "step3p5",
         "layer_types": ["full_attention"] * 5,
