@@ -5,12 +5,13 @@ The steps: find the language model's part of the file; find its family; give eac
 that layers share, latents, cross caches).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from kvbook.accounting.errors import ConfigError, shown
+from kvbook.accounting.errors import ConfigError, named, shown
 from kvbook.accounting.layouts import Layout, layout
-from kvbook.accounting.reading import MISSING, Reading, whole
+from kvbook.accounting.reading import LARGEST, MISSING, Reading, whole
 from kvbook.accounting.spec import CacheSpec, LayerCache
 from kvbook.accounting.tables import family as family_entry
 from kvbook.accounting.tables import table
@@ -43,9 +44,10 @@ def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
     return CacheSpec(
         family=reading.name,
         layers=tuple(layers),
-        max_context=_max_context(reading),
+        max_context=_plain(reading, "max_context"),
         state_values=state,
         notes=tuple(reading.notes),
+        n_heads=_plain(reading, "n_heads"),
     )
 
 
@@ -73,7 +75,8 @@ def read(config: Mapping[str, Any]) -> Reading:
         entry = {"known": False, **table("families")["unknown"]}
     if "error" in entry and inner.get("is_decoder") is True:  # an encoder set up as a decoder
         entry = {}
-    reading = Reading(inner, outer, {**entry, **forced}, name or "a config without model_type")
+    known_as = named(name) if name else "a config without model_type"
+    reading = Reading(inner, outer, {**entry, **forced}, known_as)
     if not entry.get("known", True):
         reading.note(
             f"{reading.name} is not in the table of families: "
@@ -280,7 +283,7 @@ def _own_sizes(reading: Reading, index: int) -> dict[str, int]:
         return {}
     if not isinstance(given, dict):
         raise ConfigError("per_layer_config must be an object with layer numbers as keys.")
-    names = [name for name in given if name.isdecimal() and int(name) == index]  # "5" or "05"
+    names = [name for name in given if re.fullmatch(f"0*{index}", name)]  # "5" or "05"
     own = given[names[0]] if names else {}
     if not isinstance(own, dict):
         raise ConfigError(f"per_layer_config.{index} is {shown(own)}; it must be an object.")
@@ -345,7 +348,7 @@ def _state_values(reading: Reading, found: Layout) -> int | None:
         key, value = reading.first(keys)
         if value is None or value is MISSING:
             value = rule["defaults"].get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
             reading.note(f"The constant states are not counted: {key} does not give a number.")
             return None
         sizes[name] = value
@@ -380,7 +383,7 @@ def _refuse_hints(reading: Reading, found: Layout) -> None:
             continue
         if any(hint in key for hint in hints):
             raise ConfigError(
-                f"{key} is {shown(value)}, and what it means for {reading.name} is not known."
+                f"{named(key)} is {shown(value)}, and what it means for {reading.name} is not known."
             )
     if reading.config.get("is_encoder_decoder") is True:
         raise ConfigError(f"is_encoder_decoder is true, and {reading.name} is not known.")
@@ -395,13 +398,13 @@ def _refuse_hints(reading: Reading, found: Layout) -> None:
         )
 
 
-def _max_context(reading: Reading) -> int | None:
-    """The longest context that the config speaks of, if it is a plain number."""
-    value = reading.first(
-        reading.family.get("fields", {}).get("max_context")
-        or table("families")["fields"]["max_context"]
-    )[1]
-    plain = isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _plain(reading: Reading, name: str) -> int | None:
+    """What the file or the family says of a quantity that nothing depends on; None if not a size."""
+    own = reading.family.get("fields", {}).get(name)
+    value = reading.first(table("families")["fields"][name] if own is None else own)[1]
+    if value is None or value is MISSING:
+        value = reading.family.get("defaults", {}).get(name)
+    plain = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST
     return value if plain else None
 
 

@@ -99,7 +99,9 @@ def _answer(
     return {
         "bytes": total,
         "bytes_per_token": spec.bytes_per_token(dtype, parallel),
-        "bytes_per_token_beyond_windows": spec.bytes_per_token(dtype, parallel, beyond=True),
+        "bytes_per_token_beyond_windows": spec.bytes_per_token(
+            dtype, parallel, beyond=True, policy=arguments["policy"]
+        ),
         "sequence_bytes": sum(sizes),
         "state_bytes": spec.state_bytes(batch),
         "family": spec.family,

@@ -86,7 +86,8 @@ class CacheSpec:
     `layers` has one entry for each layer, and one more for each cross cache. `max_context` is
     what the config says, if it does. `state_values` counts the values of recurrent, convolution
     and linear-attention states of one sequence: 0 where there are none, None where the config
-    does not tell. `notes` says in sentences what was assumed.
+    does not tell. `notes` says in sentences what was assumed. `n_heads` are the attention heads,
+    None where layers differ or the config does not tell.
     """
 
     family: str
@@ -94,6 +95,7 @@ class CacheSpec:
     max_context: int | None = None
     state_values: int | None = 0
     notes: tuple[str, ...] = ()
+    n_heads: int | None = None
 
     def nbytes(
         self,
@@ -149,19 +151,26 @@ class CacheSpec:
         return tuple(sorted({layer.window for layer in self.layers if layer.window is not None}))
 
     def bytes_per_token(
-        self, cache_dtype: str = "bfloat16", tensor_parallel: int = 1, beyond: bool = False
+        self,
+        cache_dtype: str = "bfloat16",
+        tensor_parallel: int = 1,
+        beyond: bool = False,
+        policy: str = "exact",
     ) -> int:
         """Bytes that one more token of one sequence takes on one GPU.
 
         Below every window all layers grow. With `beyond`, past the largest window, only those
-        without a window do. A cross cache of fixed length never grows.
+        without a window do, or all under `all_layers_full`. A cross cache of fixed length never
+        grows.
         """
         check_count("tensor_parallel", tensor_parallel, high=2**16)
         check_choice("cache_dtype", cache_dtype, table("dtypes")["dtypes"])
+        check_choice("policy", policy, POLICIES)
+        slides = beyond and policy != "all_layers_full"
         return sum(
             values_nbytes(layer, 1, layer.heads_on_gpu(tensor_parallel), cache_dtype)
             for layer in self.layers
-            if layer.tokens is None and not (beyond and layer.window is not None)
+            if layer.tokens is None and not (slides and layer.window is not None)
         )
 
     def state_bytes(self, batch: int = 1, bytes_per_value: int = 2) -> int | None:
