@@ -1,0 +1,17 @@
+// What a KV cache costs: config.json -> spec -> bytes -> users, as in Python's kvbook.accounting. No DOM here.
+export { ConfigError } from "./errors.js";
+export { users } from "./fit.js";
+export { parseConfig } from "./json.js";
+export { cacheSpec } from "./reader.js";
+export {
+  CACHE_DTYPES,
+  POLICIES,
+  bytesPerToken,
+  exactNbytes,
+  headsOnGpu,
+  layerNbytes,
+  nbytes,
+  stateBytes,
+  tokensHeld,
+  windows,
+} from "./spec.js";
