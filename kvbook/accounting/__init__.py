@@ -11,6 +11,7 @@ from kvbook.accounting.fit import fit_users
 from kvbook.accounting.reader import cache_spec
 from kvbook.accounting.spec import CacheSpec, LayerCache
 from kvbook.accounting.weights import parameter_count
+from kvbook.accounting.whatif import kv_head_choices, what_if
 
 __all__ = [
     "CacheSpec",
@@ -18,5 +19,7 @@ __all__ = [
     "LayerCache",
     "cache_spec",
     "fit_users",
+    "kv_head_choices",
     "parameter_count",
+    "what_if",
 ]

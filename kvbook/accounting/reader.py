@@ -10,7 +10,7 @@ from typing import Any
 
 from kvbook.accounting.errors import ConfigError, shown
 from kvbook.accounting.layouts import Layout, layout
-from kvbook.accounting.reading import MISSING, Reading, whole
+from kvbook.accounting.reading import LARGEST, MISSING, Reading, whole
 from kvbook.accounting.spec import CacheSpec, LayerCache
 from kvbook.accounting.tables import family as family_entry
 from kvbook.accounting.tables import table
@@ -43,9 +43,10 @@ def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
     return CacheSpec(
         family=reading.name,
         layers=tuple(layers),
-        max_context=_max_context(reading),
+        max_context=_plain(reading, "max_context"),
         state_values=state,
         notes=tuple(reading.notes),
+        n_heads=_plain(reading, "n_heads"),
     )
 
 
@@ -395,13 +396,13 @@ def _refuse_hints(reading: Reading, found: Layout) -> None:
         )
 
 
-def _max_context(reading: Reading) -> int | None:
-    """The longest context that the config speaks of, if it is a plain number."""
-    value = reading.first(
-        reading.family.get("fields", {}).get("max_context")
-        or table("families")["fields"]["max_context"]
-    )[1]
-    plain = isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _plain(reading: Reading, name: str) -> int | None:
+    """What the file or the family says of a quantity that nothing depends on; None if not a size."""
+    own = reading.family.get("fields", {}).get(name)
+    value = reading.first(table("families")["fields"][name] if own is None else own)[1]
+    if value is None or value is MISSING:
+        value = reading.family.get("defaults", {}).get(name)
+    plain = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST
     return value if plain else None
 
 

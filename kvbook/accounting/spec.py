@@ -86,7 +86,8 @@ class CacheSpec:
     `layers` has one entry for each layer, and one more for each cross cache. `max_context` is
     what the config says, if it does. `state_values` counts the values of recurrent, convolution
     and linear-attention states of one sequence: 0 where there are none, None where the config
-    does not tell. `notes` says in sentences what was assumed.
+    does not tell. `notes` says in sentences what was assumed. `n_heads` are the attention heads,
+    None where layers differ or the config does not tell.
     """
 
     family: str
@@ -94,6 +95,7 @@ class CacheSpec:
     max_context: int | None = None
     state_values: int | None = 0
     notes: tuple[str, ...] = ()
+    n_heads: int | None = None
 
     def nbytes(
         self,

@@ -1,6 +1,7 @@
 // What a KV cache costs: config.json -> spec -> bytes -> users, as in Python's kvbook.accounting. No DOM here.
 export { ConfigError } from "./errors.js";
 export { users } from "./fit.js";
+export { explain, formula } from "./formula.js";
 export { parseConfig } from "./json.js";
 export { cacheSpec } from "./reader.js";
 export {
@@ -15,3 +16,4 @@ export {
   tokensHeld,
   windows,
 } from "./spec.js";
+export { hasKvHeads, isFull, kvHeadChoices, whatIf } from "./whatif.js";

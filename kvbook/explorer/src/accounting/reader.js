@@ -2,7 +2,7 @@
 // No DOM here.
 import { ConfigError, shown } from "./errors.js";
 import { layout } from "./layouts.js";
-import { Reading, isInt, isMissing, isObject, whole } from "./reading.js";
+import { LARGEST, Reading, isInt, isMissing, isObject, whole } from "./reading.js";
 import { layerCache, toNumber, valuesPerToken } from "./spec.js";
 import { family as familyEntry, fields, inside, own, states, unknown } from "./tables.js";
 
@@ -32,10 +32,10 @@ export function cacheSpec(config) {
   return {
     family: reading.name,
     layers: Array.from({ length: times }, () => layers).flat(),
-    maxContext: maxContextOf(reading),
+    maxContext: plain(reading, "max_context"),
     stateValues,
     notes: reading.notes,
-    nHeads: nHeadsOf(reading),
+    nHeads: plain(reading, "n_heads"),
   };
 }
 
@@ -345,16 +345,10 @@ function refuseHints(reading) {
 
 const isEmpty = (value) => (Array.isArray(value) || isObject(value)) && Object.keys(value).length === 0;
 
-/** The longest context that the config speaks of, if it is a plain number. */
-function maxContextOf(reading) {
-  const value = reading.first(reading.family.fields?.max_context ?? fields.max_context)[1];
-  return isInt(value) && typeof value !== "boolean" && value > 0 ? value : null;
-}
-
-/** The attention heads, where every layer has as many; null where the config does not tell. */
-function nHeadsOf(reading) {
-  const value = reading.first(reading.family.fields?.n_heads ?? fields.n_heads)[1] ?? reading.family.defaults?.n_heads;
-  return isInt(value) && typeof value !== "boolean" && value > 0 ? Number(value) : null;
+/** What the file or the family says of a quantity that nothing depends on; null if it is no size. */
+function plain(reading, name) {
+  const value = reading.first(reading.family.fields?.[name] ?? fields[name])[1] ?? reading.family.defaults?.[name];
+  return Number.isInteger(value) && 0 < value && value <= LARGEST ? value : null;
 }
 
 const at = (value, index) => (Array.isArray(value) ? value[index] : value);

@@ -3,7 +3,7 @@
 import { ConfigError, Float, shown } from "./errors.js";
 import { fields, own } from "./tables.js";
 
-const LARGEST = 2 ** 31; // of any size in a config
+export const LARGEST = 2 ** 31; // of any size in a config
 const CORE = ["n_layers", "n_heads", "hidden"]; // their defaults count only in a nested config
 
 export const isObject = (value) =>

@@ -21,6 +21,8 @@ const DEFAULTS = {
   blockSize: 16,
 };
 
+export const withDefaults = (options) => ({ ...DEFAULTS, ...options });
+
 export function layerCache(kind, sizes = {}) {
   return { kind, nKvHeads: 0, kDim: 0, vDim: 0, window: null, tokens: null, ...sizes };
 }
@@ -30,7 +32,7 @@ export const valuesPerToken = ({ nKvHeads, kDim, vDim }) => nKvHeads * (kDim + v
 
 /** Tokens for which a layer holds, or under `paged` reserves, room. */
 export function tokensHeld(layer, options) {
-  const { context, policy, blockSize } = { ...DEFAULTS, ...options };
+  const { context, policy, blockSize } = withDefaults(options);
   if (!valuesPerToken(layer)) return 0;
   let held = layer.tokens ?? context;
   if (layer.window !== null && policy !== "all_layers_full" && layer.window < held) held = layer.window;
@@ -60,7 +62,7 @@ function valuesNbytes({ kDim, vDim }, tokens, heads, cacheDtype) {
 
 /** Exact bytes, on one GPU, of the cache of `batch` sequences of `context` tokens each, as a BigInt. */
 export function exactNbytes(spec, options) {
-  const all = { ...DEFAULTS, ...options };
+  const all = withDefaults(options);
   checkCount("context", all.context, { low: 0 });
   checkCount("batch", all.batch);
   return BigInt(all.batch) * sum(groupNbytes(spec, all).map(({ count, nbytes }) => BigInt(count) * nbytes));
@@ -73,14 +75,14 @@ export function nbytes(spec, options) {
 
 /** Bytes of one sequence on one GPU for each of the layers. */
 export function layerNbytes(spec, options) {
-  const all = { ...DEFAULTS, ...options };
+  const all = withDefaults(options);
   const sizes = groupNbytes(spec, all);
   return groups(spec).ofLayer.map((group) => Number(sizes[group].nbytes));
 }
 
 /** Equal layers, in the order of their first: [{ layer, count, nbytes of one, BigInt }]. */
 export function groupNbytes(spec, options) {
-  const all = { ...DEFAULTS, ...options };
+  const all = withDefaults(options);
   checkCount("context", all.context, { low: 0 });
   checkCount("tensor_parallel", all.tensorParallel, { high: MOST_GPUS });
   checkCount("block_size", all.blockSize);
@@ -103,7 +105,7 @@ export function windows(spec) {
  * largest, where only those without a window do. A cross cache of fixed length never grows.
  */
 export function bytesPerToken(spec, options) {
-  const { cacheDtype, tensorParallel } = { ...DEFAULTS, ...options };
+  const { cacheDtype, tensorParallel } = withDefaults(options);
   checkCount("tensor_parallel", tensorParallel, { high: MOST_GPUS });
   checkChoice("cache_dtype", cacheDtype, CACHE_DTYPES);
   const grows = ({ layer }) => layer.tokens === null;
