@@ -27,7 +27,9 @@ function dump(value, depth) {
   if (typeof value === "number") return Number.isInteger(value) ? String(BigInt(value)) : floatText(value);
   if (Array.isArray(value)) return `[${value.map((item) => dump(item, depth - 1)).join(", ")}]`;
   if (typeof value === "object" && value !== null) {
-    const pairs = Object.entries(value).map(([key, item]) => `${ascii(JSON.stringify(key))}: ${dump(item, depth - 1)}`);
+    const pairs = Object.entries(value).map(
+      ([key, item]) => `${ascii(JSON.stringify(key))}: ${dump(item, depth - 1)}`,
+    );
     return `{${pairs.join(", ")}}`;
   }
   return String(value); // null, true, false, a big integer; undefined for an option that was not given

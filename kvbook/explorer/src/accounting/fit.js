@@ -27,8 +27,7 @@ export function users({
   if (Number(sequenceBytes) === 0) return null;
   const parallel = BigInt(tensorParallel);
   const free = // times bottom and parallel, so that nothing is rounded
-    BigInt(memoryBytes) * top * parallel -
-    (BigInt(weightsBytes) + BigInt(overheadBytes) * parallel) * bottom;
+    BigInt(memoryBytes) * top * parallel - (BigInt(weightsBytes) + BigInt(overheadBytes) * parallel) * bottom;
   return free <= 0n ? 0 : Number(free / (BigInt(sequenceBytes) * bottom * parallel));
 }
 

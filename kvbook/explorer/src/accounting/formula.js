@@ -1,4 +1,5 @@
 // The sum in words and numbers. No DOM here.
+import { count as thousands } from "../common/format.js";
 import { dtypes } from "./tables.js";
 import { exactNbytes, groupNbytes, headsOnGpu, tokensHeld, withDefaults } from "./spec.js";
 
@@ -15,12 +16,16 @@ export function explain(spec, options) {
   let one = 0n;
   const lines = groupNbytes(spec, all).map(({ layer, count, nbytes }) => {
     one += BigInt(count) * nbytes;
-    const line = `${count} ${layerWords(layer, all)}${set(nbytes)} B`;
-    return nbytes ? `${line}, in all ${set(BigInt(count) * nbytes)} B` : line;
+    const line = `${count} ${layerWords(layer, all)}${thousands(nbytes)} B`;
+    return nbytes ? `${line}, in all ${thousands(BigInt(count) * nbytes)} B` : line;
   });
   const each = all.tensorParallel > 1 ? " on each GPU" : "";
   const sizes = `(${thousandths(Number(total) / 1e9)} GB, ${thousandths(Number(total) / 2 ** 30)} GiB)`;
-  return [...lines, `${set(one)} B a sequence × ${set(all.batch)} = ${set(total)} B${each} ${sizes}`, ...spec.notes];
+  return [
+    ...lines,
+    `${thousands(one)} B a sequence × ${thousands(all.batch)} = ${thousands(total)} B${each} ${sizes}`,
+    ...spec.notes,
+  ];
 }
 
 function layerWords(layer, options) {
@@ -31,8 +36,8 @@ function layerWords(layer, options) {
   const split = kDim === vDim ? `2 × ${heads} KV heads × ${kDim}` : `${heads} KV heads × (${kDim} + ${vDim})`;
   const rows = kind === "latent" ? `${kDim} latent values` : `${split} values`;
   const scale = code.row_bytes === undefined ? "" : ` (and ${code.row_bytes} B a row)`;
-  const slides = window === null ? "" : ` (window ${set(window)})`;
-  const held = set(tokensHeld(layer, options));
+  const slides = window === null ? "" : ` (window ${thousands(window)})`;
+  const held = thousands(tokensHeld(layer, options));
   return `× ${kind} layer${slides}: ${rows} × ${held} tokens × ${unitOf(code)}${scale} = `;
 }
 
@@ -49,15 +54,15 @@ export function formula(spec, options) {
   const products = groupNbytes(spec, all)
     .filter(({ nbytes }) => nbytes > 0n)
     .map((group) => between(" × ", product(group, all)));
-  const sum = products.length ? between(" + ", products) : [[part("tokens", "0")]];
+  const sum = products.length ? between(" + ", products) : [[part("tokens", "0 B")]];
   const brackets = products.length > 1 ? [[part("", "(")], ...sum, [part("", ")")]] : sum;
-  const sequences = `${set(all.batch)} ${all.batch === 1 ? "sequence" : "sequences"}`;
+  const sequences = `${thousands(all.batch)} ${all.batch === 1 ? "sequence" : "sequences"}`;
   return [
     ...brackets.flat(),
     part("", " × "),
     part("batch", sequences),
     part("", " = "),
-    part("total", `${set(total)} B`),
+    part("total", `${thousands(total)} B`),
   ];
 }
 
@@ -82,9 +87,12 @@ function rowParts(dim, name, { cacheDtype }) {
     return [part("dim", counted(Math.ceil(dim / code.values), "block")), part("bytes", `${code.bytes} B`)];
   }
   if (code.row_bytes !== undefined) {
-    return [part("dim", `(${set(dim)} ${name}`), part("bytes", `${unitOf(code)} + ${code.row_bytes} B)`)];
+    return [
+      part("dim", `(${thousands(dim)} ${name}`),
+      part("bytes", `${unitOf(code)} + ${code.row_bytes} B)`),
+    ];
   }
-  return [part("dim", `${set(dim)} ${name}`), part("bytes", unitOf(code))];
+  return [part("dim", `${thousands(dim)} ${name}`), part("bytes", unitOf(code))];
 }
 
 /** The same where keys and values differ in width. */
@@ -92,20 +100,21 @@ function twoRows(kDim, vDim, { cacheDtype }) {
   const code = dtypes[cacheDtype];
   if (code.whole_blocks) {
     const [k, v] = [kDim, vDim].map((dim) => Math.ceil(dim / code.values));
-    return [part("dim", `(${set(k)} + ${set(v)}) blocks`), part("bytes", `${code.bytes} B`)];
+    return [part("dim", `(${thousands(k)} + ${thousands(v)}) blocks`), part("bytes", `${code.bytes} B`)];
   }
-  const values = `(${set(kDim)} + ${set(vDim)}) values`;
+  const values = `(${thousands(kDim)} + ${thousands(vDim)}) values`;
   if (code.row_bytes === undefined) return [part("dim", values), part("bytes", unitOf(code))];
   return [part("dim", `(${values}`), part("bytes", `${unitOf(code)} + 2 × ${code.row_bytes} B)`)];
 }
 
 const part = (term, text) => ({ term, text });
-const counted = (n, name) => `${set(n)} ${name}${Number(n) === 1 ? "" : "s"}`;
-const set = (n) => n.toLocaleString("en-US");
+const counted = (n, name) => `${thousands(n)} ${name}${Number(n) === 1 ? "" : "s"}`;
 
 /** Lists of parts, or parts, with a sign between them. */
 function between(sign, items) {
-  return items.flatMap((item, i) => (i === 0 ? [item] : [Array.isArray(item) ? [part("", sign)] : part("", sign), item]));
+  return items.flatMap((item, i) =>
+    i === 0 ? [item] : [Array.isArray(item) ? [part("", sign)] : part("", sign), item],
+  );
 }
 
 /** Three decimals; a value that lies half way is rounded to an even one, as Python does. */

@@ -10,9 +10,12 @@ const DEEPEST = 100;
 
 /** The JSON object in a text, with keys as its own properties and no prototype; raises ConfigError. */
 export function parseConfig(text) {
-  if (typeof text !== "string" || text.trim() === "") throw new ConfigError("There is no text; paste a config.json.");
+  if (typeof text !== "string" || text.trim() === "")
+    throw new ConfigError("There is no text; paste a config.json.");
   if (text.length > MOST_CHARACTERS) {
-    throw new ConfigError(`The text has ${text.length} characters; a config.json has at most ${MOST_CHARACTERS}.`);
+    throw new ConfigError(
+      `The text has ${text.length} characters; a config.json has at most ${MOST_CHARACTERS}.`,
+    );
   }
   const config = new Parser(text).document();
   if (!isObject(config)) throw new ConfigError("The text is JSON, but not an object with keys and values.");
@@ -98,7 +101,8 @@ class Parser {
     if (!match) return undefined;
     const [text, fraction, exponent] = match;
     const value = Number(text);
-    if (fraction !== undefined || exponent !== undefined) return Number.isInteger(value) ? new Float(value) : value;
+    if (fraction !== undefined || exponent !== undefined)
+      return Number.isInteger(value) ? new Float(value) : value;
     return Number.isSafeInteger(value) ? value : BigInt(text);
   }
 

@@ -6,10 +6,12 @@ import { isInt, isMissing, isObject, whole } from "./reading.js";
 import { own, roles as commonRoles, rules as namedRules } from "./tables.js";
 
 const MOST_LAYERS = 10_000;
+const MAIN_NAMES = ["full_attention", "sliding_attention", "chunked_attention", "linear_attention"];
 
 /** A role for each layer, which key of the file listed them (or null), and KV heads that the layout itself fixes. */
 const made = (roles, key = null) => ({ roles, key, kvHeads: new Map() });
-const filled = (n, role) => Array.from({ length: n }, (_, layer) => (typeof role === "function" ? role(layer) : role));
+const filled = (n, role) =>
+  Array.from({ length: n }, (_, layer) => (typeof role === "function" ? role(layer) : role));
 const isListOrString = (value) => Array.isArray(value) || typeof value === "string";
 
 /** The roles of all layers by the first of the family's rules that applies. */
@@ -47,7 +49,8 @@ function valueOf(reading, rule) {
 
 function names(reading, rule, nLayers) {
   const [key, value] = valueOf(reading, rule);
-  if (value === undefined || (Array.isArray(value) && value.length === 0 && rule.empty !== undefined)) return null;
+  if (value === undefined || (Array.isArray(value) && value.length === 0 && rule.empty !== undefined))
+    return null;
   if (!isListOrString(value)) {
     throw new ConfigError(`${key} is ${shown(value)}; it must be a list with a name per layer.`);
   }
@@ -57,15 +60,19 @@ function names(reading, rule, nLayers) {
   if (list.length !== nLayers) {
     throw new ConfigError(`${key} has ${list.length} entries; it must have ${nLayers}, one a layer.`);
   }
-  return made(list.map((name) => roleOf(rule, key, name)), key);
+  return made(
+    list.map((name) => roleOf(rule, key, name)),
+    key,
+  );
 }
 
 function roleOf(rule, key, name) {
   const known = rule.map ?? commonRoles;
   const plain = typeof name === "string" || (isInt(name) && typeof name !== "boolean");
   const role = plain ? own(known, String(name)) : undefined;
-  if (role === undefined) throw new ConfigError(`${key} names ${shown(name)}; known are ${Object.keys(known).join(", ")}.`);
-  return role;
+  if (role !== undefined) return role;
+  const some = (rule.map ? Object.keys(known) : MAIN_NAMES).join(", ");
+  throw new ConfigError(`${key} names ${shown(name)}, which is not known, as ${some} are.`);
 }
 
 function cycle(reading, rule, nLayers) {
@@ -104,13 +111,15 @@ function offsetOf(reading, at, period) {
 
 function pattern(reading, rule, nLayers) {
   if (typeof valueOf(reading, rule)[1] === "string") return cycle(reading, rule, nLayers);
-  return every(reading, { ...rule, at: "end", hit: "full", miss: "sliding" }, nLayers);
+  const { keys, default: fallback } = rule;
+  return every(reading, { keys, default: fallback, at: "end", hit: "full", miss: "sliding" }, nLayers);
 }
 
 function listed(reading, rule, nLayers) {
   const [key, value] = valueOf(reading, rule);
   if (value === undefined) return null;
-  if (!Array.isArray(value)) throw new ConfigError(`${key} is ${shown(value)}; it must be a list of layer numbers.`);
+  if (!Array.isArray(value))
+    throw new ConfigError(`${key} is ${shown(value)}; it must be a list of layer numbers.`);
   const roles = filled(nLayers, rule.miss);
   const range = { low: rule.base, high: rule.base + nLayers - 1 };
   for (const index of value) roles[whole(key, index, range) - rule.base] = rule.hit;
@@ -139,7 +148,10 @@ function repeat(reading, rule, nLayers) {
   }
   if (length !== nLayers) throw new ConfigError(`${key} gives ${length} layers; it must give ${nLayers}.`);
   const flat = parts.flatMap(({ list, times }) => filled(list.length * times, (i) => list[i % list.length]));
-  return made(flat.map((name) => roleOf(rule, key, name)), key);
+  return made(
+    flat.map((name) => roleOf(rule, key, name)),
+    key,
+  );
 }
 
 function blocks(reading, rule, nLayers) {

@@ -12,7 +12,8 @@ const isKnown = (reading) => reading.family.known ?? true;
 /** What the model of a Hugging Face config.json caches, layer by layer; raises ConfigError, one sentence. */
 export function cacheSpec(config) {
   const reading = read(config);
-  if (reading.family.error) throw new ConfigError(`model_type is ${shown(reading.name)}, which ${reading.family.error}.`);
+  if (reading.family.error)
+    throw new ConfigError(`model_type is ${shown(reading.name)}, which ${reading.family.error}.`);
   const found = layout(reading);
   switchOff(reading, found);
   const windows = {
@@ -151,7 +152,9 @@ function layersOf(reading, found, windows) {
     if (!attending.includes(role)) return layerCache(role);
     const window = windows[role] ?? null;
     if (latent) return layerCache("latent", { nKvHeads: 1, kDim: latent, window });
-    const size = Object.fromEntries(Object.entries(sizes[role]).map(([name, value]) => [name, at(value, index)]));
+    const size = Object.fromEntries(
+      Object.entries(sizes[role]).map(([name, value]) => [name, at(value, index)]),
+    );
     Object.assign(size, ownSizes(reading, index));
     if (found.kvHeads.has(index)) size.nKvHeads = found.kvHeads.get(index);
     return layerCache(role, { ...size, window, tokens: role === "cross" ? tokens : null });
@@ -179,7 +182,10 @@ function sizesOf(reading, found, role) {
   const ofRole = listed ? {} : roleFields(reading, role);
   if (ofRole.n_kv_heads !== undefined) {
     nKvHeads = ofRole.n_kv_heads;
-  } else if (nKvHeads === null && found.kvHeads.size < found.roles.filter((other) => other === "full").length) {
+  } else if (
+    nKvHeads === null &&
+    found.kvHeads.size < found.roles.filter((other) => other === "full").length
+  ) {
     throw new ConfigError(`${reading.field("n_heads")[0]} is missing; it must be a whole number.`);
   }
   const kDim = ofRole.head_dim ?? headDim(reading, ofRole.n_heads ?? heads);
@@ -242,7 +248,8 @@ function headDim(reading, heads) {
 function ownSizes(reading, index) {
   const given = own(reading.config, "per_layer_config");
   if (isMissing(given)) return {};
-  if (!isObject(given)) throw new ConfigError("per_layer_config must be an object with layer numbers as keys.");
+  if (!isObject(given))
+    throw new ConfigError("per_layer_config must be an object with layer numbers as keys.");
   const name = Object.keys(given).find((key) => /^[0-9]+$/.test(key) && Number(key) === index); // "5" or "05"
   const sizes = name === undefined ? {} : given[name];
   const where = `per_layer_config.${index}`;
@@ -324,8 +331,9 @@ function noteIndex(reading) {
 /** Raise ConfigError where an unknown family has a key that may change what is cached. */
 function refuseHints(reading) {
   const { config, name } = reading;
+  const harmless = new Set([...unknown.harmless, ...fields.window, ...reading.used]);
   for (const [key, value] of Object.entries(config)) {
-    if (reading.used.has(key) || unknown.harmless.includes(key) || key.endsWith("_token_id")) continue;
+    if (harmless.has(key) || key.endsWith("_token_id")) continue;
     if (isMissing(value) || value === false || isEmpty(value)) continue;
     if (isObject(value) && key.endsWith("_config") && !key.includes("attn")) continue;
     if (unknown.hints.some((hint) => key.includes(hint))) {
@@ -347,7 +355,8 @@ const isEmpty = (value) => (Array.isArray(value) || isObject(value)) && Object.k
 
 /** What the file or the family says of a quantity that nothing depends on; null if it is no size. */
 function plain(reading, name) {
-  const value = reading.first(reading.family.fields?.[name] ?? fields[name])[1] ?? reading.family.defaults?.[name];
+  const value =
+    reading.first(reading.family.fields?.[name] ?? fields[name])[1] ?? reading.family.defaults?.[name];
   return Number.isInteger(value) && 0 < value && value <= LARGEST ? value : null;
 }
 

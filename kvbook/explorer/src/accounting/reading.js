@@ -63,7 +63,9 @@ export class Reading {
       for (const other of paths) {
         const second = this.find(other);
         if (isInt(second) && BigInt(second) !== BigInt(value)) {
-          throw new ConfigError(`${key} is ${shown(value)} but ${other} is ${shown(second)}; they must be equal.`);
+          throw new ConfigError(
+            `${key} is ${shown(value)} but ${other} is ${shown(second)}; they must be equal.`,
+          );
         }
       }
     }
@@ -97,7 +99,8 @@ export class Reading {
   /** A quantity that nothing can be said without. */
   required(name) {
     const value = this.integer(name);
-    if (value === null) throw new ConfigError(`${this.field(name)[0]} is missing; it must be a whole number.`);
+    if (value === null)
+      throw new ConfigError(`${this.field(name)[0]} is missing; it must be a whole number.`);
     return value;
   }
 

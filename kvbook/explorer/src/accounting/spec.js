@@ -43,7 +43,9 @@ export function tokensHeld(layer, options) {
 export function headsOnGpu({ kind, nKvHeads }, tensorParallel) {
   if (kind === "latent" || nKvHeads <= tensorParallel) return Math.min(nKvHeads, 1);
   if (nKvHeads % tensorParallel) {
-    throw new ConfigError(`tensor_parallel is ${tensorParallel}, which does not divide ${nKvHeads} KV heads.`);
+    throw new ConfigError(
+      `tensor_parallel is ${tensorParallel}, which does not divide ${nKvHeads} KV heads.`,
+    );
   }
   return nKvHeads / tensorParallel;
 }
@@ -120,7 +122,9 @@ export function bytesPerToken(spec, options) {
 export function stateBytes(spec, { batch = 1, bytesPerValue = 2 } = {}) {
   checkCount("batch", batch);
   checkCount("bytes_per_value", bytesPerValue);
-  return spec.stateValues === null ? null : Number(BigInt(batch) * BigInt(spec.stateValues) * BigInt(bytesPerValue));
+  return spec.stateValues === null
+    ? null
+    : Number(BigInt(batch) * BigInt(spec.stateValues) * BigInt(bytesPerValue));
 }
 
 const known = new WeakMap(); // by the list of layers, which nothing changes

@@ -15,7 +15,9 @@ export function whatIf(spec, { nKvHeads = null, window = null, sinks = 0, fullEv
   if (nKvHeads !== null) {
     checkCount("n_kv_heads", nKvHeads);
     if (spec.nHeads !== null && spec.nHeads % nKvHeads) {
-      throw new ConfigError(`n_kv_heads is ${nKvHeads}, which does not divide ${spec.nHeads} attention heads.`);
+      throw new ConfigError(
+        `n_kv_heads is ${nKvHeads}, which does not divide ${spec.nHeads} attention heads.`,
+      );
     }
     layers = layers.map((layer) => (hasKvHeads(layer) ? { ...layer, nKvHeads } : layer));
   }
