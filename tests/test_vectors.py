@@ -15,7 +15,12 @@ VECTORS = "tests/data/accounting_vectors.json"
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of what the tool reads and writes, to break at will."""
-    for name in ("tools/make_vectors.py", "tests/data/kv_sizes.json", VECTORS):
+    for name in (
+        "tools/make_vectors.py",
+        "tools/odd_configs.py",
+        "tests/data/kv_sizes.json",
+        VECTORS,
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from random import Random
 from typing import Any
+
+from odd_configs import Pick, odd_configs
 
 from kvbook.accounting import ConfigError, cache_spec, fit_users, kv_head_choices, what_if
 from kvbook.accounting.facts import gpus, models
@@ -41,18 +42,6 @@ PROBE = {"context": 5001, "batch": 3}
 """Arguments with which one number stands for a whole spec."""
 
 Row = list[Any]
-
-
-class Pick(Random):
-    """The same choices on every version of Python: only random() is the same on all."""
-
-    def one(self, choices: list[Any]) -> Any:
-        """One of them."""
-        return choices[self.below(len(choices))]
-
-    def below(self, n: int) -> int:
-        """A whole number from 0 to n - 1."""
-        return int(self.random() * n)
 
 
 def main() -> int:
@@ -252,157 +241,12 @@ def outcome(config: dict[str, Any]) -> Any:
 
 
 def odd(pick: Pick) -> Iterator[Row]:
-    """Presets and cases with something wrong, odd or hostile in them: [text, outcome]."""
+    """Presets, cases and small kinds with something wrong or hostile in them: [text, outcome]."""
     read = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
     sources = [model.config for model in models()]
     sources += [case["config"] for case in read if isinstance(case["config"], dict)]
-    for turn in range(420):
-        config = json.loads(json.dumps(sources[turn % len(sources)]))
-        for _ in range(pick.one([1, 1, 1, 2, 3])):
-            config = mutated(pick, config)
-        text = json.dumps(config, ensure_ascii=pick.random() < 0.5)
+    for text in odd_configs(pick, sources, 600):
         yield [text, outcome(json.loads(text))]
-
-
-VALUES = [
-    "null",
-    "true",
-    "false",
-    "0",
-    "1",
-    "2",
-    "3",
-    "-1",
-    "7",
-    "64",
-    "1.5",
-    "32.0",
-    "-0.0",
-    "1e-7",
-]
-VALUES += [
-    "1e16",
-    "1e22",
-    "-12.5e-9",
-    "NaN",
-    "Infinity",
-    "2147483648",
-    "2147483649",
-    "9007199254740993",
-]
-VALUES += [
-    "1" + "0" * 30,
-    "-1" + "0" * 20,
-    '""',
-    '"32"',
-    r'"é\n\"\\"',
-    r'"\u2028\ud83d\ude00"',
-    "{}",
-    "[]",
-]
-VALUES += [
-    '"<b>x</b>"',
-    "[1, 2]",
-    "[[1]]",
-    '{"a": [null, 2.0]}',
-    '["full_attention"]',
-    "[0, 1, 0, 1]",
-]
-VALUES += [
-    '"full_attention"',
-    '"LLLG"',
-    '"M*-E"',
-    '[[["a"], 2]]',
-    json.dumps("x" * 100),
-    str([1] * 40),
-]
-NAMES = ["model_type", "layer_types", "sliding_window", "use_sliding_window", "max_window_layers"]
-NAMES += [
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_layer",
-    "head_dim",
-    "v_head_dim",
-    "kv_lora_rank",
-]
-NAMES += ["qk_rope_head_dim", "text_config", "layers_block_type", "hybrid_override_pattern"]
-NAMES += [
-    "attention_chunk_size",
-    "per_layer_config",
-    "is_decoder",
-    "is_encoder_decoder",
-    "block_configs",
-]
-NAMES += [
-    "__proto__",
-    "constructor",
-    "toString",
-    "hasOwnProperty",
-    "my_window_size",
-    "cross_x",
-    "x_config",
-]
-NAMES += [
-    "attn_config",
-    "n_head",
-    "multi_query",
-    "num_kv_shared_layers",
-    "global_head_dim",
-    "index_head_dim",
-]
-TYPES = [
-    "constructor",
-    "__proto__",
-    "toString",
-    "unheard_of",
-    "qwen3",
-    "gemma3_text",
-    "llama",
-    "falcon",
-]
-TYPES += [
-    "jamba",
-    "deepseek_v3",
-    "gpt_oss",
-    "mllama_text_model",
-    "t5",
-    "zamba",
-    "hunyuan",
-    "",
-    "bert",
-]
-
-
-def mutated(pick: Pick, config: dict[str, Any]) -> dict[str, Any]:
-    """A config with one thing changed."""
-    kind = pick.below(8)
-    value = json.loads(pick.one(VALUES))
-    keys = [key for key in config if key != "model_type"]
-    if kind == 0 and keys:
-        del config[pick.one(keys)]
-    elif kind in (1, 2) and keys:
-        config[pick.one(keys)] = value
-    elif kind == 3:
-        config[pick.one(NAMES)] = value
-    elif kind == 4:
-        config["model_type"] = pick.one(TYPES)
-    elif kind == 5:
-        place = pick.one(["text_config", "llm_config", "__proto__", "constructor", "decoder"])
-        outer = {"model_type": pick.one([*TYPES, "outer"]), place: config}
-        return outer
-    elif kind == 6:
-        lists = [key for key in keys if isinstance(config[key], list) and config[key]]
-        if lists:
-            config[pick.one(lists)].append(value)
-        else:
-            layers = config.get("num_hidden_layers")
-            n = layers if isinstance(layers, int) and 0 < layers < 200 else 12
-            config["layer_types"] = [pick.one(["full_attention", "sliding_attention"])] * n
-    else:
-        number = [key for key in keys if type(config[key]) is int]
-        if number:
-            config[pick.one(number)] += pick.one([-1, 1, 3])
-    return config
 
 
 if __name__ == "__main__":

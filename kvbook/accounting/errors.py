@@ -13,4 +13,13 @@ def shown(value: object) -> str:
         text = json.dumps(value, ensure_ascii=True)
     except (TypeError, ValueError, RecursionError):
         text = ascii(type(value).__name__)
+    return _cut(text)
+
+
+def named(text: str) -> str:
+    """A key or a name from a file, as `shown` but without quotes."""
+    return _cut(json.dumps(text)[1:-1])
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."

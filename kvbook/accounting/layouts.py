@@ -181,15 +181,18 @@ def _repeat(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
     """`repeat`: a list of pairs of a list of names and how often it is repeated."""
     key, value = _value(reading, rule)
     pairs = value if isinstance(value, list) else [None]
-    names: list[Any] = []
+    groups: list[tuple[list[Any], int]] = []
+    length = 0
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], list)):
             raise ConfigError(f"{key} is {shown(value)}; it must be a list of [[names], times].")
-        names += pair[0] * whole(key, pair[1], high=n_layers)
-        if len(names) > n_layers:
+        groups.append((pair[0], whole(key, pair[1], high=n_layers)))
+        length += len(pair[0]) * pair[1]
+        if length > n_layers:
             break
-    if len(names) != n_layers:
-        raise ConfigError(f"{key} gives {len(names)} layers; it must give {n_layers}.")
+    if length != n_layers:
+        raise ConfigError(f"{key} gives {length} layers; it must give {n_layers}.")
+    names = [name for group, times in groups for name in group * times]
     return Layout([_role(rule, key, name) for name in names], key)
 
 

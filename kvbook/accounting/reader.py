@@ -5,10 +5,11 @@ The steps: find the language model's part of the file; find its family; give eac
 that layers share, latents, cross caches).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from kvbook.accounting.errors import ConfigError, shown
+from kvbook.accounting.errors import ConfigError, named, shown
 from kvbook.accounting.layouts import Layout, layout
 from kvbook.accounting.reading import LARGEST, MISSING, Reading, whole
 from kvbook.accounting.spec import CacheSpec, LayerCache
@@ -74,7 +75,8 @@ def read(config: Mapping[str, Any]) -> Reading:
         entry = {"known": False, **table("families")["unknown"]}
     if "error" in entry and inner.get("is_decoder") is True:  # an encoder set up as a decoder
         entry = {}
-    reading = Reading(inner, outer, {**entry, **forced}, name or "a config without model_type")
+    known_as = named(name) if name else "a config without model_type"
+    reading = Reading(inner, outer, {**entry, **forced}, known_as)
     if not entry.get("known", True):
         reading.note(
             f"{reading.name} is not in the table of families: "
@@ -281,7 +283,7 @@ def _own_sizes(reading: Reading, index: int) -> dict[str, int]:
         return {}
     if not isinstance(given, dict):
         raise ConfigError("per_layer_config must be an object with layer numbers as keys.")
-    names = [name for name in given if name.isdecimal() and int(name) == index]  # "5" or "05"
+    names = [name for name in given if re.fullmatch(f"0*{index}", name)]  # "5" or "05"
     own = given[names[0]] if names else {}
     if not isinstance(own, dict):
         raise ConfigError(f"per_layer_config.{index} is {shown(own)}; it must be an object.")
@@ -346,7 +348,7 @@ def _state_values(reading: Reading, found: Layout) -> int | None:
         key, value = reading.first(keys)
         if value is None or value is MISSING:
             value = rule["defaults"].get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
             reading.note(f"The constant states are not counted: {key} does not give a number.")
             return None
         sizes[name] = value
@@ -381,7 +383,7 @@ def _refuse_hints(reading: Reading, found: Layout) -> None:
             continue
         if any(hint in key for hint in hints):
             raise ConfigError(
-                f"{key} is {shown(value)}, and what it means for {reading.name} is not known."
+                f"{named(key)} is {shown(value)}, and what it means for {reading.name} is not known."
             )
     if reading.config.get("is_encoder_decoder") is True:
         raise ConfigError(f"is_encoder_decoder is true, and {reading.name} is not known.")

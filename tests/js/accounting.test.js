@@ -152,8 +152,9 @@ function outcome(text) {
   return answer(() => {
     const spec = cacheSpec(parseConfig(text));
     const { below, beyond } = bytesPerToken(spec);
+    const state = spec.stateValues === null ? null : plain(BigInt(spec.stateValues));
     const total = plain(exactNbytes(spec, { context: 5001, batch: 3 }));
-    return [total, below, beyond, spec.stateValues, spec.maxContext, spec.nHeads, spec.family, ...spec.notes];
+    return [total, below, beyond, state, spec.maxContext, spec.nHeads, spec.family, ...spec.notes];
   });
 }
 

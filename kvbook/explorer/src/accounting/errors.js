@@ -16,9 +16,15 @@ const DEEPEST = 200;
 
 /** A value as it stands in the file, on one line and cut to 60 characters. */
 export function shown(value) {
-  const text = dump(value, DEEPEST);
-  return text.length <= 60 ? text : `${text.slice(0, 57)}...`;
+  return cut(dump(value, DEEPEST));
 }
+
+/** A key or a name from a file, as `shown` but without quotes. */
+export function named(text) {
+  return cut(dump(text).slice(1, -1));
+}
+
+const cut = (text) => (text.length <= 60 ? text : `${text.slice(0, 57)}...`);
 
 function dump(value, depth) {
   if (depth === 0) return "...";

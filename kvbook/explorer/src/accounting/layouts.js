@@ -8,8 +8,8 @@ import { own, roles as commonRoles, rules as namedRules } from "./tables.js";
 const MOST_LAYERS = 10_000;
 const MAIN_NAMES = ["full_attention", "sliding_attention", "chunked_attention", "linear_attention"];
 
-/** A role for each layer, which key of the file listed them (or null), and KV heads that the layout itself fixes. */
-const made = (roles, key = null) => ({ roles, key, kvHeads: new Map() });
+/** A role for each layer, the key of the file that listed them (or null), and sizes that the layout fixes. */
+const made = (roles, key = null) => ({ roles, key, kvHeads: new Map(), windows: new Map() });
 const filled = (n, role) =>
   Array.from({ length: n }, (_, layer) => (typeof role === "function" ? role(layer) : role));
 const isListOrString = (value) => Array.isArray(value) || typeof value === "string";
@@ -192,6 +192,24 @@ function yoco(reading, rule, nLayers) {
   return made(filled(nLayers, (layer) => (layer % period === 0 ? recurrent(layer) : attending(layer))));
 }
 
+function windows(reading, rule, nLayers) {
+  const [key, value] = valueOf(reading, rule);
+  if (!Array.isArray(value)) return null;
+  if (value.length === 0 || nLayers % value.length) {
+    throw new ConfigError(
+      `${key} has ${value.length} entries; it must have ${nLayers}, or a divisor of that.`,
+    );
+  }
+  const found = made(filled(nLayers, "full"), key);
+  for (let layer = 0; layer < nLayers; layer++) {
+    const place = layer % value.length;
+    if (value[place] === null) continue;
+    found.roles[layer] = "sliding";
+    found.windows.set(layer, whole(`${key}[${place}]`, value[place]));
+  }
+  return found;
+}
+
 const all = (_, rule, nLayers) => made(filled(nLayers, rule.role));
 
 function missing(reading) {
@@ -199,4 +217,4 @@ function missing(reading) {
   throw new ConfigError(`${keys[0]} is missing; ${reading.name} needs one of ${keys.join(", ")}.`);
 }
 
-const OPS = { names, cycle, every, pattern, listed, from, repeat, blocks, yoco, all, missing };
+const OPS = { names, cycle, every, pattern, listed, from, repeat, blocks, windows, yoco, all, missing };

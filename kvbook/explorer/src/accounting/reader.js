@@ -1,6 +1,6 @@
 // config.json -> what the model caches, by the table families.json; as kvbook/accounting/reader.py, which says why.
 // No DOM here.
-import { ConfigError, shown } from "./errors.js";
+import { ConfigError, named, shown } from "./errors.js";
 import { layout } from "./layouts.js";
 import { LARGEST, Reading, isInt, isMissing, isObject, whole } from "./reading.js";
 import { layerCache, toNumber, valuesPerToken } from "./spec.js";
@@ -49,14 +49,15 @@ function read(config) {
   const forced = entry?.cross === undefined ? {} : { cross: entry.cross };
   for (let depth = 0; depth < 3; depth++) {
     const nested = places.map((key) => own(inner, key)).find(isObject);
-    if (nested === undefined) break;
+    if (nested === undefined || (countsLayers(inner) && !countsLayers(nested))) break;
     inner = nested;
     const [ownName, ownEntry] = familyOf(inner);
     if (ownName !== null && (ownEntry || !entry)) [name, entry] = [ownName, ownEntry];
   }
   entry ??= { known: false, ...unknown };
   if (entry.error !== undefined && own(inner, "is_decoder") === true) entry = {}; // an encoder set up as a decoder
-  const reading = new Reading(inner, config, { ...entry, ...forced }, name || "a config without model_type");
+  const knownAs = name ? named(name) : "a config without model_type";
+  const reading = new Reading(inner, config, { ...entry, ...forced }, knownAs);
   if (!isKnown(reading)) {
     reading.note(
       `${reading.name} is not in the table of families: ` +
@@ -65,6 +66,8 @@ function read(config) {
   }
   return reading;
 }
+
+const countsLayers = (config) => fields.n_layers.some((key) => !isMissing(own(config, key)));
 
 function familyOf(config) {
   const name = own(config, "model_type") ?? null;
@@ -84,7 +87,7 @@ function switchOff(reading, found) {
 
 /** The window of the layers with a role; null makes them full where a rule gave the role. */
 function windowOf(reading, found, role, name) {
-  if (!found.roles.includes(role)) return null;
+  if (!found.roles.includes(role) || found.windows.size) return null;
   const [key, value] = reading.field(name);
   if (!isMissing(value)) return whole(key, value);
   if (found.key !== null || (value === undefined && found.roles.some((other) => other !== role))) {
@@ -150,7 +153,7 @@ function layersOf(reading, found, windows) {
   const tokens = attending.includes("cross") ? crossTokens(reading) : null;
   return found.roles.map((role, index) => {
     if (!attending.includes(role)) return layerCache(role);
-    const window = windows[role] ?? null;
+    const window = found.windows.get(index) ?? windows[role] ?? null;
     if (latent) return layerCache("latent", { nKvHeads: 1, kDim: latent, window });
     const size = Object.fromEntries(
       Object.entries(sizes[role]).map(([name, value]) => [name, at(value, index)]),
@@ -250,7 +253,7 @@ function ownSizes(reading, index) {
   if (isMissing(given)) return {};
   if (!isObject(given))
     throw new ConfigError("per_layer_config must be an object with layer numbers as keys.");
-  const name = Object.keys(given).find((key) => /^[0-9]+$/.test(key) && Number(key) === index); // "5" or "05"
+  const name = Object.keys(given).find((key) => key.replace(/^0+(?=.)/, "") === String(index)); // "5" or "05"
   const sizes = name === undefined ? {} : given[name];
   const where = `per_layer_config.${index}`;
   if (!isObject(sizes)) throw new ConfigError(`${where} is ${shown(sizes)}; it must be an object.`);
@@ -309,15 +312,15 @@ function stateValuesOf(reading, found) {
   const sizes = {};
   for (const [name, keys] of Object.entries(rule.fields)) {
     const [key, given] = reading.first(keys);
-    const value = given ?? rule.defaults[name];
-    if (typeof value === "boolean" || !isInt(value) || value < 0) {
-      reading.note(`The constant states are not counted: ${key} is not a whole number.`);
+    const value = given ?? rule.defaults[name] ?? null;
+    if (typeof value === "boolean" || !isInt(value) || value < 0 || value > LARGEST) {
+      reading.note(`The constant states are not counted: ${key} is ${shown(value)}.`);
       return null;
     }
     sizes[name] = BigInt(value);
   }
   const product = (term) => term.reduce((total, factor) => total * (sizes[factor] ?? BigInt(factor)), 1n);
-  return toNumber(BigInt(count) * rule.terms.map(product).reduce((total, each) => total + each, 0n));
+  return Number(BigInt(count) * rule.terms.map(product).reduce((total, each) => total + each, 0n));
 }
 
 /** Say what an indexer's keys would add: they are no keys or values of the attention. */
@@ -337,7 +340,7 @@ function refuseHints(reading) {
     if (isMissing(value) || value === false || isEmpty(value)) continue;
     if (isObject(value) && key.endsWith("_config") && !key.includes("attn")) continue;
     if (unknown.hints.some((hint) => key.includes(hint))) {
-      throw new ConfigError(`${key} is ${shown(value)}, and what it means for ${name} is not known.`);
+      throw new ConfigError(`${named(key)} is ${shown(value)}, and what it means for ${name} is not known.`);
     }
   }
   for (const key of ["is_encoder_decoder", "use_sliding_window"]) {
