@@ -39,7 +39,7 @@ test("text that is no config is named in one sentence", () => {
     null: "The text is JSON, but not an object with keys and values.",
     '"{}"': "The text is JSON, but not an object with keys and values.",
     NaN: "The text is JSON, but not an object with keys and values.",
-    "{": "The text is not JSON: line 1, column 2 has the end of the text where a string in double quotes must be.",
+    '{"a":': "The text is not JSON: line 1, column 6 has the end of the text where a value must be.",
     "{'a': 1}": 'The text is not JSON: line 1, column 2 has "\'" where a string in double quotes must be.',
     '{"a": 1,}': 'The text is not JSON: line 1, column 9 has "}" where a string in double quotes must be.',
     '{"a": 1\n "b": 2}': 'The text is not JSON: line 2, column 2 has "\\"" where a comma or } must be.',

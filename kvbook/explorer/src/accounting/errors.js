@@ -1,11 +1,11 @@
-// The one error of the accounting, and how a wrong value is shown in it: the sentences are Python's. No DOM here.
+// The one error of the accounting, and how a wrong value is shown in it, as in Python. No DOM here.
 
 /** Something that was given cannot be answered. The message is one sentence that names it. */
 export class ConfigError extends Error {
   name = "ConfigError";
 }
 
-/** A number that JSON wrote with a point or an exponent although it is whole: 32.0 is no whole number to Python. */
+/** A number with a point or an exponent although it is whole: 32.0 is no whole number, as in Python. */
 export class Float {
   constructor(value) {
     this.value = value;

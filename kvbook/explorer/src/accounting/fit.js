@@ -7,8 +7,8 @@ const MOST_GPUS = 2 ** 16;
 
 /**
  * Sequences that fit on one GPU: floor((memory · utilization − weights / T − overhead) / one sequence).
- * Memory, overhead and sequence are those of one GPU, the weights the whole model's. 0 where the weights alone do not
- * fit; null where a sequence takes no cache, so that any number fits.
+ * Memory, overhead and sequence are those of one GPU, the weights the whole model's. 0 where the weights
+ * alone do not fit; null where a sequence takes no cache, so that any number fits.
  */
 export function users({
   sequenceBytes,

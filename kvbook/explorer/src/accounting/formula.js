@@ -9,7 +9,7 @@ const WITHOUT = {
   none: "× a layer without attention: ",
 };
 
-/** The sum in words, one line for each group of equal layers, then the notes; the lines are Python's `explain`. */
+/** The sum in words, a line for each group of equal layers, then the notes: Python's `explain`, as lines. */
 export function explain(spec, options) {
   const all = withDefaults(options);
   const total = exactNbytes(spec, all);
@@ -44,9 +44,10 @@ function layerWords(layer, options) {
 const unitOf = (code) => (code.values === 1 ? `${code.bytes} B` : `${code.bytes}/${code.values} B`);
 
 /**
- * The product on one line, as parts { term, text } whose texts make the line when joined: 32 layers × 2 × 8 KV heads ×
- * 128 values × 2 B × 4,096 tokens × 1 sequence = 536,870,912 B. Terms: layers, pair, heads, dim, bytes, tokens, batch,
- * total; "" is what stands between. Kinds of layers that differ are summed; those that hold nothing are left out.
+ * The product on one line, as parts { term, text } whose texts make the line when joined: 32 layers × 2 ×
+ * 8 KV heads × 128 values × 2 B × 4,096 tokens × 1 sequence = 536,870,912 B. Terms: layers, pair, heads, dim,
+ * bytes, tokens, batch, total; "" is what stands between. Kinds of layers that differ are summed; those that
+ * hold nothing are left out.
  */
 export function formula(spec, options) {
   const all = withDefaults(options);

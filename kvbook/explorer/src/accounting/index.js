@@ -1,4 +1,4 @@
-// What a KV cache costs: config.json -> spec -> bytes -> users, as in Python's kvbook.accounting. No DOM here.
+// What a KV cache costs: config.json -> spec -> bytes -> users, as Python's kvbook.accounting. No DOM here.
 export { ConfigError } from "./errors.js";
 export { users } from "./fit.js";
 export { explain, formula } from "./formula.js";

@@ -1,7 +1,7 @@
-// Pasted text -> a config, or one clear sentence. The text is untrusted: nothing else is ever thrown. No DOM here.
+// Pasted text -> a config, or one clear sentence. The text is untrusted: nothing else is ever thrown. No DOM.
 //
-// Why not JSON.parse: it makes 32.0 an integer and rounds large ones, it keeps the last of two equal keys, and its
-// messages differ between browsers. NaN and Infinity are let through, as in Python: config files do hold them.
+// Why not JSON.parse: it makes 32.0 an integer and rounds large ones, it keeps the last of two equal keys,
+// and its messages differ between browsers. NaN and Infinity are let through: config files do hold them.
 import { ConfigError, Float, shown } from "./errors.js";
 import { isObject } from "./reading.js";
 

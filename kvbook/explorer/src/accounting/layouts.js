@@ -1,4 +1,4 @@
-// From the table's layout rules to one role per layer: full, sliding, chunked, cross, state, none. No DOM here.
+// From the table's layout rules to one role per layer: full, sliding, chunked, cross, state, none. No DOM.
 // A rule that finds none of its keys and has no `default` gives null, and the family's next rule is tried.
 // What each op means stands in kvbook/accounting/layouts.py.
 import { ConfigError, shown } from "./errors.js";
@@ -56,7 +56,8 @@ function names(reading, rule, nLayers) {
   }
   let list = [...value];
   const extra = reading.family.extra === undefined ? 0 : reading.find(reading.family.extra);
-  if (isInt(extra) && list.length === nLayers + Number(extra)) list = list.slice(0, nLayers); // layers that predict ahead
+  const ahead = isInt(extra) ? Number(extra) : 0; // layers that predict ahead
+  if (list.length === nLayers + ahead) list = list.slice(0, nLayers);
   if (list.length !== nLayers) {
     throw new ConfigError(`${key} has ${list.length} entries; it must have ${nLayers}, one a layer.`);
   }

@@ -1,4 +1,4 @@
-// config.json -> what the model caches, by the table families.json; as kvbook/accounting/reader.py, which says why.
+// config.json -> what the model caches, by the table families.json; kvbook/accounting/reader.py says why.
 // No DOM here.
 import { ConfigError, named, shown } from "./errors.js";
 import { layout } from "./layouts.js";
@@ -55,7 +55,8 @@ function read(config) {
     if (ownName !== null && (ownEntry || !entry)) [name, entry] = [ownName, ownEntry];
   }
   entry ??= { known: false, ...unknown };
-  if (entry.error !== undefined && own(inner, "is_decoder") === true) entry = {}; // an encoder set up as a decoder
+  const isDecoder = own(inner, "is_decoder") === true; // an encoder may be set up as one
+  if (entry.error !== undefined && isDecoder) entry = {};
   const knownAs = name ? named(name) : "a config without model_type";
   const reading = new Reading(inner, config, { ...entry, ...forced }, knownAs);
   if (!isKnown(reading)) {
@@ -207,7 +208,8 @@ function roleFields(reading, role) {
     const [key, given] = reading.first(rule.keys);
     let value = given === undefined ? rule.default : given;
     if (given === undefined && rule.times_full !== undefined) {
-      value = rule.times_full * (reading.integer(name) ?? 0) || null; // a multiple of what the other layers have
+      const others = reading.integer(name); // a multiple of what the other layers have
+      value = others === null ? null : rule.times_full * others;
     }
     if (!isMissing(value)) sizes[name] = whole(key, value);
   }

@@ -1,8 +1,8 @@
-// What each layer caches, and the bytes that come to; exact, whatever the size. Knows nothing of config files. No DOM.
+// What each layer caches, and the bytes that come to. Knows nothing of config files. No DOM here.
 //
-// A spec is { family, layers: [{ kind, nKvHeads, kDim, vDim, window, tokens }], maxContext, stateValues, notes, nHeads };
-// kvbook/accounting/spec.py says what each of these means. Sums are BigInt inside, and given as Number: beyond 2**53
-// bytes (9 PB) that is the nearest one, and exactNbytes has the exact one.
+// A spec is { family, layers: [{ kind, nKvHeads, kDim, vDim, window, tokens }], maxContext, stateValues,
+// notes, nHeads }; kvbook/accounting/spec.py says what each of these means. Sums are exact: BigInt inside,
+// and given as Number, which beyond 2**53 bytes (9 PB) is the nearest one; exactNbytes has the exact one.
 import { ConfigError, shown } from "./errors.js";
 import { whole } from "./reading.js";
 import { dtypes } from "./tables.js";
@@ -39,7 +39,7 @@ export function tokensHeld(layer, options) {
   return policy === "paged" ? toNumber(ceilDiv(BigInt(held), BigInt(blockSize)) * BigInt(blockSize)) : held;
 }
 
-/** KV heads on each of T GPUs: n/T, or one (replicated) where there are fewer heads than T; a latent is replicated. */
+/** KV heads on each of T GPUs: n/T, or one where there are fewer than T; a latent is whole on every GPU. */
 export function headsOnGpu({ kind, nKvHeads }, tensorParallel) {
   if (kind === "latent" || nKvHeads <= tensorParallel) return Math.min(nKvHeads, 1);
   if (nKvHeads % tensorParallel) {
@@ -103,8 +103,8 @@ export function windows(spec) {
 }
 
 /**
- * Bytes that one more token of one sequence takes on one GPU: below every window, where all layers grow, and beyond the
- * largest, where only those without a window do. A cross cache of fixed length never grows.
+ * Bytes that one more token of one sequence takes on one GPU: below every window, where all layers grow, and
+ * beyond the largest, where only those without a window do. A cross cache of fixed length never grows.
  */
 export function bytesPerToken(spec, options) {
   const { cacheDtype, tensorParallel } = withDefaults(options);
@@ -118,7 +118,7 @@ export function bytesPerToken(spec, options) {
   return { below: Number(sum(growing.map(each))), beyond: Number(sum(growing.filter(forever).map(each))) };
 }
 
-/** Bytes of recurrent states, whatever the context; null where the config does not tell. No part of `nbytes`. */
+/** Bytes of recurrent states, whatever the context, beside `nbytes`; null where the config does not tell. */
 export function stateBytes(spec, { batch = 1, bytesPerValue = 2 } = {}) {
   checkCount("batch", batch);
   checkCount("bytes_per_value", bytesPerValue);

@@ -1,11 +1,11 @@
-// The tables that Python reads too: families.json (how models lay out their caches) and dtypes.json. No DOM here.
+// The tables that Python reads too: families.json and dtypes.json; tables.py says what is in them. No DOM.
 import dtypesTable from "../../../accounting/dtypes.json" with { type: "json" };
 import familiesTable from "../../../accounting/families.json" with { type: "json" };
 
 export const { families, rules, roles, fields, inside, states, unknown } = familiesTable;
 export const { dtypes } = dtypesTable;
 
-/** The value of an object's own key, or undefined: what an object inherits (constructor, __proto__) is never meant. */
+/** The value of an object's own key, or undefined: what it inherits (constructor, __proto__) does not count. */
 export function own(object, key) {
   return Object.hasOwn(object, key) ? object[key] : undefined;
 }

@@ -4,11 +4,11 @@ import { isMissing } from "./reading.js";
 import { checkCount } from "./spec.js";
 
 /**
- * The cache that the model would have with other KV heads or windows. `nKvHeads` replaces the KV heads of every layer
- * that caches keys and values by heads; latents have none, cross caches keep theirs. `window` lets every full layer,
- * latents included, keep min(context, window + sinks) tokens; with `fullEvery` k, each k-th of them stays full. null
- * leaves things as they are. Raises ConfigError where nKvHeads does not divide the attention heads, or sinks or
- * fullEvery come without a window.
+ * The cache that the model would have with other KV heads or windows. `nKvHeads` replaces the KV heads of
+ * every layer that caches keys and values by heads; latents have none, cross caches keep theirs. `window`
+ * lets every full layer, latents included, keep min(context, window + sinks) tokens; with `fullEvery` k, each
+ * k-th of them stays full. null leaves things as they are. Raises ConfigError where nKvHeads does not divide
+ * the attention heads, or sinks or fullEvery come without a window.
  */
 export function whatIf(spec, { nKvHeads = null, window = null, sinks = 0, fullEvery = null } = {}) {
   let { layers } = spec;
