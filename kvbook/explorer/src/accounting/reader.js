@@ -28,7 +28,7 @@ export function cacheSpec(config) {
     reading.note("No layer attends: there is no KV cache, only a state of constant size.");
   }
   noteIndex(reading);
-  if (!isKnown(reading)) refuseHints(reading);
+  if (!isKnown(reading)) refuseHints(reading, found);
   const times = reading.family.repeat ?? 1;
   return {
     family: reading.name,
@@ -316,7 +316,7 @@ function stateValuesOf(reading, found) {
     const [key, given] = reading.first(keys);
     const value = given ?? rule.defaults[name] ?? null;
     if (typeof value === "boolean" || !isInt(value) || value < 0 || value > LARGEST) {
-      reading.note(`The constant states are not counted: ${key} is ${shown(value)}.`);
+      reading.note(`The constant states are not counted: ${key} does not give a number.`);
       return null;
     }
     sizes[name] = BigInt(value);
@@ -334,14 +334,16 @@ function noteIndex(reading) {
 }
 
 /** Raise ConfigError where an unknown family has a key that may change what is cached. */
-function refuseHints(reading) {
+function refuseHints(reading, found) {
   const { config, name } = reading;
   const harmless = new Set([...unknown.harmless, ...fields.window, ...reading.used]);
+  const told = found.key !== null || found.roles.includes("state"); // the file says which layers attend
+  const hints = told ? unknown.hints : [...unknown.hints, ...unknown.layout_hints];
   for (const [key, value] of Object.entries(config)) {
-    if (harmless.has(key) || key.endsWith("_token_id")) continue;
+    if (harmless.has(key) || unknown.harmless_parts.some((part) => key.includes(part))) continue;
     if (isMissing(value) || value === false || isEmpty(value)) continue;
     if (isObject(value) && key.endsWith("_config") && !key.includes("attn")) continue;
-    if (unknown.hints.some((hint) => key.includes(hint))) {
+    if (hints.some((hint) => key.includes(hint))) {
       throw new ConfigError(`${named(key)} is ${shown(value)}, and what it means for ${name} is not known.`);
     }
   }
@@ -350,8 +352,7 @@ function refuseHints(reading) {
   }
   const [key, window] = reading.field("window");
   const switchedOff = own(config, "use_sliding_window") === false;
-  const listed = !isMissing(reading.first(["layer_types", "layers_block_type"])[1]);
-  if (isInt(window) && !switchedOff && !listed) {
+  if (isInt(window) && !switchedOff && found.key === null) {
     throw new ConfigError(`${key} is ${shown(window)}, and which layers of ${name} slide is not known.`);
   }
 }

@@ -62,6 +62,7 @@ export class Reading {
     if (listed === undefined && isInt(value)) {
       for (const other of paths) {
         const second = this.find(other);
+        if (Array.isArray(second)) return [other, second]; // one number per layer says more than one for all
         if (isInt(second) && BigInt(second) !== BigInt(value)) {
           throw new ConfigError(
             `${key} is ${shown(value)} but ${other} is ${shown(second)}; they must be equal.`,
