@@ -1,0 +1,850 @@
+"""Kinds of layouts, each under the key names of several families, and files that are refused.
+
+The sums in the middle column are written as layers × KV heads × (K + V) × 2 bytes.
+"""
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvbook.accounting import ConfigError, cache_spec
+from kvbook.accounting.tables import table
+
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "hidden_size": 4096,
+}
+UNKNOWN = {**LLAMA, "model_type": "no_such_family"}
+
+# (config, bytes a token in bfloat16 below every window, and beyond them)
+CASES = {
+    # Names of the sizes
+    "chatglm3": (
+        {
+            "model_type": "chatglm",
+            "num_layers": 28,
+            "num_attention_heads": 32,
+            "hidden_size": 4096,
+            "kv_channels": 128,
+            "multi_query_attention": True,
+            "multi_query_group_num": 2,
+        },
+        28 * 2 * 256 * 2,
+        28 * 2 * 256 * 2,
+    ),
+    "chatglm without multi-query": (
+        {
+            "model_type": "chatglm",
+            "num_layers": 28,
+            "num_attention_heads": 32,
+            "hidden_size": 4096,
+            "multi_query_group_num": 2,
+        },
+        28 * 32 * 256 * 2,
+        28 * 32 * 256 * 2,
+    ),
+    "dbrx": (
+        {
+            "model_type": "dbrx",
+            "d_model": 6144,
+            "n_heads": 48,
+            "n_layers": 40,
+            "attn_config": {"kv_n_heads": 8, "clip_qkv": 8},
+        },
+        40 * 8 * 256 * 2,
+        40 * 8 * 256 * 2,
+    ),
+    "mpt with groups": (
+        {
+            "model_type": "mpt",
+            "n_layers": 32,
+            "n_heads": 24,
+            "d_model": 3072,
+            "attn_config": {"attn_type": "grouped_query_attention", "kv_n_heads": 8},
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
+    "mpt multi-query": (
+        {
+            "model_type": "mpt",
+            "n_layers": 32,
+            "n_heads": 24,
+            "d_model": 3072,
+            "attn_config": {"attn_type": "multiquery_attention"},
+        },
+        32 * 1 * 256 * 2,
+        32 * 1 * 256 * 2,
+    ),
+    "falcon-rw, no multi-query": (
+        {
+            "model_type": "RefinedWeb",
+            "n_layer": 24,
+            "n_head": 32,
+            "hidden_size": 2048,
+            "multi_query": False,
+        },
+        24 * 32 * 128 * 2,
+        24 * 32 * 128 * 2,
+    ),
+    "codeshell": (
+        {
+            "model_type": "codeshell",
+            "n_layer": 42,
+            "n_head": 32,
+            "n_embd": 4096,
+            "num_query_groups": 8,
+            "group_query_attention": True,
+        },
+        42 * 8 * 256 * 2,
+        42 * 8 * 256 * 2,
+    ),
+    "step3, one wide head": (
+        {
+            "model_type": "step3_vl",
+            "text_config": {
+                "model_type": "step3_text",
+                "hidden_size": 7168,
+                "num_hidden_layers": 61,
+                "num_attention_heads": 64,
+                "num_attention_groups": 1,
+                "head_dim": 256,
+                "share_q_dim": 2048,
+            },
+            "vision_config": {"num_hidden_layers": 63, "num_attention_heads": 16},
+        },
+        61 * 1 * 512 * 2,
+        61 * 1 * 512 * 2,
+    ),
+    # Sizes that differ from layer to layer
+    "openelm": (
+        {
+            "model_type": "openelm",
+            "num_transformer_layers": 4,
+            "num_query_heads": [12, 12, 16, 20],
+            "num_kv_heads": [3, 3, 4, 5],
+            "head_dim": 64,
+            "model_dim": 1280,
+        },
+        15 * 128 * 2,
+        15 * 128 * 2,
+    ),
+    "decilm": (
+        {
+            **LLAMA,
+            "model_type": "deci",
+            "num_key_value_heads": 4,
+            "num_key_value_heads_per_layer": [4] * 4 + [2] * 28,
+        },
+        (16 + 56) * 256 * 2,
+        (16 + 56) * 256 * 2,
+    ),
+    "nemotron-nas": (
+        {
+            "model_type": "nemotron-nas",
+            "num_hidden_layers": 4,
+            "num_attention_heads": 64,
+            "hidden_size": 8192,
+            "num_key_value_heads": None,
+            "block_configs": [
+                {"attention": {"n_heads_in_group": 8, "no_op": False}},
+                {"attention": {"n_heads_in_group": None, "no_op": True}},
+                {"attention": {"n_heads_in_group": 16, "replace_with_linear": False}},
+                {"attention": {"n_heads_in_group": None, "replace_with_linear": True}},
+            ],
+        },
+        (8 + 4) * 256 * 2,
+        (8 + 4) * 256 * 2,
+    ),
+    # Windows
+    "exaone4, letters": (
+        {
+            "model_type": "exaone4",
+            "num_hidden_layers": 64,
+            "num_attention_heads": 40,
+            "num_key_value_heads": 8,
+            "hidden_size": 5120,
+            "sliding_window": 4096,
+            "sliding_window_pattern": "LLLG",
+        },
+        64 * 8 * 256 * 2,
+        16 * 8 * 256 * 2,
+    ),
+    "exaone4, the last layer is full": (
+        {
+            "model_type": "exaone4",
+            "num_hidden_layers": 6,
+            "num_attention_heads": 40,
+            "num_key_value_heads": 8,
+            "hidden_size": 5120,
+            "sliding_window": 4096,
+            "sliding_window_pattern": "LLLG",
+        },
+        6 * 8 * 256 * 2,
+        2 * 8 * 256 * 2,
+    ),
+    "exaone4 without a window": (
+        {
+            "model_type": "exaone4",
+            "num_hidden_layers": 30,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "hidden_size": 2048,
+            "sliding_window": None,
+            "sliding_window_pattern": None,
+        },
+        30 * 8 * 128 * 2,
+        30 * 8 * 128 * 2,
+    ),
+    "cohere2, a number": (
+        {
+            **LLAMA,
+            "model_type": "cohere2",
+            "num_key_value_heads": 8,
+            "sliding_window": 4096,
+            "sliding_window_pattern": 4,
+        },
+        32 * 8 * 256 * 2,
+        8 * 8 * 256 * 2,
+    ),
+    "qwen2, the last layers slide": (
+        {
+            "model_type": "qwen2",
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "hidden_size": 3584,
+            "use_sliding_window": True,
+            "sliding_window": 4096,
+            "max_window_layers": 21,
+        },
+        28 * 4 * 256 * 2,
+        21 * 4 * 256 * 2,
+    ),
+    "qwen2, all layers slide": (
+        {
+            **LLAMA,
+            "model_type": "qwen2",
+            "use_sliding_window": True,
+            "sliding_window": 4096,
+            "max_window_layers": 0,
+        },
+        32 * 32 * 256 * 2,
+        0,
+    ),
+    "starcoder2, all layers slide": (
+        {
+            "model_type": "starcoder2",
+            "num_hidden_layers": 40,
+            "num_attention_heads": 48,
+            "num_key_value_heads": 4,
+            "hidden_size": 6144,
+            "sliding_window": 4096,
+        },
+        40 * 4 * 256 * 2,
+        0,
+    ),
+    "gpt-neo, local and global": (
+        {
+            "model_type": "gpt_neo",
+            "num_layers": 24,
+            "num_heads": 16,
+            "hidden_size": 2048,
+            "window_size": 256,
+            "attention_types": [[["global", "local"], 12]],
+        },
+        24 * 16 * 256 * 2,
+        12 * 16 * 256 * 2,
+    ),
+    "baichuan-m1, sliding layers have other heads": (
+        {
+            "model_type": "baichuan_m1",
+            "num_hidden_layers": 4,
+            "num_attention_heads": 20,
+            "num_key_value_heads": 2,
+            "num_swa_attention_heads": 40,
+            "num_swa_key_value_heads": 8,
+            "hidden_size": 5120,
+            "sliding_window": 8192,
+            "sliding_window_layers": [1, 3],
+        },
+        (2 * 2 * 512 + 2 * 8 * 256) * 2,
+        2 * 2 * 512 * 2,
+    ),
+    "smollm3, switched off": (
+        {
+            **LLAMA,
+            "model_type": "smollm3",
+            "num_key_value_heads": 8,
+            "use_sliding_window": False,
+            "sliding_window": 512,
+            "no_rope_layers": [1, 1, 1, 0] * 8,
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
+    "mistral, a list of windows": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None, 4096, 4096, 100]},
+        32 * 8 * 256 * 2,
+        8 * 8 * 256 * 2,
+    ),
+    "phi3 without a window": (
+        {**LLAMA, "model_type": "phi3"},
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "gemma2, window null": (
+        {**LLAMA, "model_type": "gemma2", "num_key_value_heads": 8, "sliding_window": None},
+        32 * 8 * 512 * 2,
+        32 * 8 * 512 * 2,
+    ),
+    # Latents
+    "minicpm3": (
+        {
+            "model_type": "minicpm3",
+            "num_hidden_layers": 62,
+            "num_attention_heads": 40,
+            "num_key_value_heads": 40,
+            "hidden_size": 2560,
+            "kv_lora_rank": 256,
+            "q_lora_rank": 768,
+            "qk_nope_head_dim": 64,
+            "qk_rope_head_dim": 32,
+        },
+        62 * 288 * 2,
+        62 * 288 * 2,
+    ),
+    "longcat, two attentions a layer": (
+        {
+            "model_type": "longcat_flash",
+            "num_layers": 28,
+            "num_attention_heads": 64,
+            "hidden_size": 6144,
+            "kv_lora_rank": 512,
+            "q_lora_rank": 1536,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+        },
+        56 * 576 * 2,
+        56 * 576 * 2,
+    ),
+    "deepseek-vl2-tiny, latents switched off": (
+        {
+            "model_type": "deepseek_vl_v2",
+            "language_config": {
+                "model_type": "deepseek_v2",
+                "num_hidden_layers": 12,
+                "num_attention_heads": 10,
+                "num_key_value_heads": 10,
+                "hidden_size": 1280,
+                "kv_lora_rank": None,
+                "qk_rope_head_dim": 0,
+                "v_head_dim": 0,
+                "use_mla": False,
+            },
+        },
+        12 * 10 * 256 * 2,
+        12 * 10 * 256 * 2,
+    ),
+    # Few layers attend
+    "kimi-linear, counted from 1": (
+        {
+            "model_type": "kimi_linear",
+            "num_hidden_layers": 27,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "hidden_size": 2304,
+            "head_dim": 72,
+            "kv_lora_rank": 512,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+            "linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27]},
+        },
+        7 * 576 * 2,
+        7 * 576 * 2,
+    ),
+    "granite-4-h": (
+        {
+            "model_type": "granitemoehybrid",
+            "num_hidden_layers": 4,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 4,
+            "hidden_size": 1536,
+            "layer_types": ["mamba", "attention", "mamba", "mamba"],
+        },
+        1 * 4 * 256 * 2,
+        1 * 4 * 256 * 2,
+    ),
+    "bamba": (
+        {
+            **LLAMA,
+            "model_type": "bamba",
+            "num_key_value_heads": 8,
+            "attn_layer_indices": [9, 18, 27],
+        },
+        3 * 8 * 256 * 2,
+        3 * 8 * 256 * 2,
+    ),
+    "zamba2, twice the width": (
+        {
+            "model_type": "zamba2",
+            "num_hidden_layers": 81,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "hidden_size": 3584,
+            "kv_channels": 112,
+            "num_query_groups": 32,
+            "hybrid_layer_ids": [6, 11, 17],
+        },
+        3 * 32 * 448 * 2,
+        3 * 32 * 448 * 2,
+    ),
+    "recurrent gemma": (
+        {
+            "model_type": "recurrent_gemma",
+            "num_hidden_layers": 26,
+            "num_attention_heads": 10,
+            "num_key_value_heads": 1,
+            "hidden_size": 2560,
+            "attention_window_size": 2048,
+            "_block_types": ["recurrent", "recurrent", "attention"],
+        },
+        8 * 1 * 512 * 2,
+        0,
+    ),
+    "ring-linear, groups and a tail": (
+        {
+            "model_type": "bailing_moe_linear",
+            "num_hidden_layers": 22,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "hidden_size": 2048,
+            "layer_group_size": 5,
+        },
+        6 * 4 * 256 * 2,
+        6 * 4 * 256 * 2,
+    ),
+    "minimax-m1": (
+        {
+            "model_type": "minimax_m1",
+            "num_hidden_layers": 4,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "hidden_size": 6144,
+            "attn_type_list": [0, 0, 0, 1],
+        },
+        1 * 8 * 256 * 2,
+        1 * 8 * 256 * 2,
+    ),
+    "rwkv": ({"model_type": "rwkv", "num_hidden_layers": 32, "hidden_size": 4096}, 0, 0),
+    # Layers that share
+    "hunyuan-large, every second layer": (
+        {
+            "model_type": "hunyuan",
+            "num_hidden_layers": 64,
+            "num_attention_heads": 80,
+            "num_key_value_heads": 8,
+            "attention_head_dim": 128,
+            "hidden_size": 6400,
+            "use_cla": True,
+            "cla_share_factor": 2,
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
+    "hymba, groups of layers": (
+        {
+            "model_type": "hymba",
+            "num_hidden_layers": 8,
+            "num_attention_heads": 25,
+            "num_key_value_heads": 5,
+            "hidden_size": 1600,
+            "sliding_window": 1024,
+            "global_attn_idx": [0, 3, 7],
+            "kv_reuse_group": [[1, 2], [4, 5]],
+        },
+        6 * 5 * 128 * 2,
+        3 * 5 * 128 * 2,
+    ),
+    "phi-4-mini-flash, half of the layers reuse one": (
+        {
+            "model_type": "phi4flash",
+            "num_hidden_layers": 32,
+            "num_attention_heads": 40,
+            "num_key_value_heads": 20,
+            "hidden_size": 2560,
+            "sliding_window": 512,
+            "mb_per_layer": 2,
+        },
+        9 * 20 * 128 * 2,
+        1 * 20 * 128 * 2,
+    ),
+    # Cross caches
+    "bart": (
+        {
+            "model_type": "bart",
+            "d_model": 1024,
+            "encoder_layers": 6,
+            "decoder_layers": 12,
+            "encoder_attention_heads": 8,
+            "decoder_attention_heads": 16,
+            "num_hidden_layers": 6,
+        },
+        2 * 12 * 16 * 128 * 2,
+        2 * 12 * 16 * 128 * 2,
+    ),
+    "llama 3.2 vision, cross layers instead of others": (
+        {
+            "model_type": "mllama",
+            "text_config": {
+                "model_type": "mllama_text_model",
+                "num_hidden_layers": 40,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "hidden_size": 4096,
+                "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
+            },
+            "vision_config": {"image_size": 560, "patch_size": 14, "max_num_tiles": 4},
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
+    # Nested files leave out what equals the defaults
+    "llava, everything by default": (
+        {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}},
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "qwen3-omni, nested twice": (
+        {
+            "model_type": "qwen3_omni_moe",
+            "thinker_config": {
+                "model_type": "qwen3_omni_moe_thinker",
+                "text_config": {
+                    "model_type": "qwen3_omni_moe_text",
+                    "num_hidden_layers": 48,
+                    "num_attention_heads": 32,
+                    "num_key_value_heads": 4,
+                    "head_dim": 128,
+                    "hidden_size": 2048,
+                },
+            },
+            "talker_config": {"num_hidden_layers": 20},
+        },
+        48 * 4 * 256 * 2,
+        48 * 4 * 256 * 2,
+    ),
+    "qwen2-vl, sizes at the top beside a nested rest": (
+        {
+            **LLAMA,
+            "model_type": "qwen2_vl",
+            "num_key_value_heads": 8,
+            "text_config": {"model_type": "qwen2_vl_text"},
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
+    "internvl": (
+        {
+            "model_type": "internvl_chat",
+            "llm_config": {**LLAMA, "model_type": "internlm2", "num_key_value_heads": 8},
+            "vision_config": {"num_hidden_layers": 24},
+        },
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
+    # Families that the table does not know
+    "unknown, standard fields": (
+        {**UNKNOWN, "num_key_value_heads": 8, "sliding_window": None, "rope_theta": 1e4},
+        32 * 8 * 256 * 2,
+        32 * 8 * 256 * 2,
+    ),
+    "unknown, names its layers": (
+        {
+            **UNKNOWN,
+            "sliding_window": 4096,
+            "layer_types": ["sliding_attention", "full_attention"] * 16,
+        },
+        32 * 32 * 256 * 2,
+        16 * 32 * 256 * 2,
+    ),
+    "unknown, with keys that change nothing": (
+        {
+            **UNKNOWN,
+            "num_shared_experts": 2,
+            "shared_expert_intermediate_size": 512,
+            "rope_local_base_freq": 10000.0,
+            "decoder_start_token_id": 1,
+            "tie_encoder_decoder": False,
+            "vision_config": {"sliding_window": 3},
+        },
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "unknown, names its layers and says more about them": (
+        {
+            **UNKNOWN,
+            "sliding_window": 4096,
+            "sliding_window_pattern": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 16,
+        },
+        32 * 32 * 256 * 2,
+        16 * 32 * 256 * 2,
+    ),
+    "unknown, every eighth layer attends": (
+        {**UNKNOWN, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16},
+        4 * 32 * 256 * 2,
+        4 * 32 * 256 * 2,
+    ),
+    "unknown, a letter for each layer": (
+        {
+            **UNKNOWN,
+            "num_hidden_layers": 4,
+            "hybrid_override_pattern": "M-*M",
+            "mamba_head_dim": 64,
+        },
+        1 * 32 * 256 * 2,
+        1 * 32 * 256 * 2,
+    ),
+    "unknown, window switched off": (
+        {**UNKNOWN, "sliding_window": 4096, "use_sliding_window": False},
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "unknown, latents": (
+        {**UNKNOWN, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128},
+        32 * 576 * 2,
+        32 * 576 * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_layout_of_a_kind(name):
+    config, below, beyond = CASES[name]
+    before = copy.deepcopy(config)
+    spec = cache_spec(config)
+    assert spec.bytes_per_token() == below
+    assert spec.bytes_per_token(beyond=True) == beyond
+    assert config == before, "the caller's config was changed"
+
+
+def test_an_unknown_family_says_so():
+    assert "no_such_family is not in the table" in cache_spec(UNKNOWN).notes[0]
+    assert cache_spec(LLAMA).notes == ()
+
+
+def test_defaults_are_named_and_count_at_the_top_only_where_files_may_leave_them_out():
+    config = {**LLAMA, "model_type": "mistral"}
+    assert "num_key_value_heads is not in the file; mistral takes 8." in cache_spec(config).notes
+    with pytest.raises(ConfigError, match="num_attention_heads is missing"):
+        cache_spec({"model_type": "llama", "num_hidden_layers": 32})
+
+
+def test_a_list_of_windows_gives_each_layer_its_own():
+    config = {**LLAMA, "model_type": "mistral", "sliding_window": [None, 4096, 300, 100]}
+    spec = cache_spec(config)
+    assert [layer.window for layer in spec.layers[:5]] == [None, 4096, 300, 100, None]
+    assert spec.windows == (100, 300, 4096)
+
+
+def test_an_image_fixes_the_length_of_a_cross_cache():
+    spec = cache_spec(CASES["llama 3.2 vision, cross layers instead of others"][0])
+    tokens = {layer.tokens for layer in spec.layers if layer.kind == "cross"}
+    assert tokens == {4 * (40 * 40 + 1)}
+
+
+def test_the_layers_of_jamba_come_at_their_offset():
+    config = {
+        "model_type": "jamba",
+        "num_hidden_layers": 16,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "hidden_size": 64,
+        "attn_layer_period": 8,
+        "attn_layer_offset": 4,
+    }
+    kinds = [layer.kind for layer in cache_spec(config).layers]
+    assert [index for index, kind in enumerate(kinds) if kind == "full"] == [4, 12]
+
+
+def test_sizes_of_one_layer_win():
+    config = {**LLAMA, "per_layer_config": {"07": {"head_dim": 64, "num_key_value_heads": 4}}}
+    layers = cache_spec(config).layers
+    assert (layers[7].n_kv_heads, layers[7].k_dim, layers[7].v_dim) == (4, 64, 64)
+    assert (layers[8].n_kv_heads, layers[8].k_dim, layers[8].v_dim) == (32, 128, 128)
+
+
+def test_states_are_counted_apart():
+    config = {
+        "model_type": "mamba",
+        "num_hidden_layers": 64,
+        "hidden_size": 2560,
+        "state_size": 16,
+        "conv_kernel": 4,
+        "expand": 2,
+    }
+    spec = cache_spec(config)
+    assert spec.nbytes(8192) == 0
+    assert spec.state_bytes() == 64 * 5120 * (16 + 4) * 2
+    assert spec.state_bytes(batch=3, bytes_per_value=4) == 64 * 5120 * 20 * 12
+    assert "no KV cache" in " ".join(spec.notes)
+    assert cache_spec(LLAMA).state_bytes() == 0
+    assert cache_spec(CASES["minimax-m1"][0]).state_bytes() is None
+
+
+# (what is wrong, what the sentence must name)
+WRONG = {
+    "a bool for a number": ({**LLAMA, "num_key_value_heads": True}, "num_key_value_heads is true"),
+    "a float": ({**LLAMA, "num_key_value_heads": 8.0}, "num_key_value_heads is 8.0"),
+    "a string": ({**LLAMA, "hidden_size": "4096"}, 'hidden_size is "4096"'),
+    "not a number": ({**LLAMA, "hidden_size": float("nan")}, "hidden_size is NaN"),
+    "zero layers": ({**LLAMA, "num_hidden_layers": 0}, "num_hidden_layers is 0"),
+    "a billion layers": ({**LLAMA, "num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
+    "a huge number": ({**LLAMA, "hidden_size": 10**5000}, "hidden_size is"),
+    "a list for a number": ({**LLAMA, "head_dim": [128]}, "head_dim is [128]"),
+    "a list of heads of the wrong length": (
+        {**LLAMA, "num_key_value_heads": [8] * 31},
+        "num_key_value_heads has 31 entries",
+    ),
+    "a wrong entry in a list": (
+        {**LLAMA, "num_key_value_heads": [8] * 31 + [0]},
+        "num_key_value_heads[31] is 0",
+    ),
+    "two keys that contradict": ({**LLAMA, "n_layer": 24}, "n_layer is 24"),
+    "no multiple": ({**LLAMA, "hidden_size": 4100}, "hidden_size 4100"),
+    "model_type is no string": ({**LLAMA, "model_type": 7}, "model_type is 7"),
+    "an unknown layer": ({**LLAMA, "layer_types": ["odd"] * 32}, 'layer_types names "odd"'),
+    "layers in a number": ({**LLAMA, "layer_types": 32}, "layer_types is 32"),
+    "a switch in a string": (
+        {**LLAMA, "model_type": "qwen2", "use_sliding_window": "false", "max_window_layers": 2},
+        'use_sliding_window is "false"',
+    ),
+    "an index out of range": (
+        {**LLAMA, "model_type": "bamba", "attn_layer_indices": [9, 32]},
+        "attn_layer_indices is 32",
+    ),
+    "an index from 0 where 1 is first": (
+        {
+            **CASES["kimi-linear, counted from 1"][0],
+            "linear_attn_config": {"full_attn_layers": [0]},
+        },
+        "full_attn_layers is 0",
+    ),
+    "an offset beyond the period": (
+        {**LLAMA, "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 4},
+        "attn_layer_offset is 4",
+    ),
+    "a rule with sliding layers, no window": (
+        {**LLAMA, "model_type": "hymba", "global_attn_idx": [0]},
+        "attn_window_size is missing",
+    ),
+    "windows for some layers": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None] * 31},
+        "sliding_window has 31 entries",
+    ),
+    "a wrong window in a list": (
+        {**LLAMA, "model_type": "mistral", "sliding_window": [None, 0]},
+        "sliding_window[1] is 0",
+    ),
+    "sliding layers, window null": (
+        {**LLAMA, "layer_types": ["sliding_attention"] * 32, "sliding_window": None},
+        "sliding_window is null",
+    ),
+    "sliding layers, no window": (
+        {**LLAMA, "layer_types": ["sliding_attention"] * 32},
+        "sliding_window is missing",
+    ),
+    "a hybrid that does not say which layers attend": (
+        {**LLAMA, "model_type": "granitemoehybrid"},
+        "layer_types is missing",
+    ),
+    "a latent without its rotary part": ({**UNKNOWN, "kv_lora_rank": 512}, "qk_rope_head_dim"),
+    "more layers share than there are": (
+        {**LLAMA, "model_type": "gemma3n_text", "num_kv_shared_layers": 32, "head_dim": 128},
+        "num_kv_shared_layers is 32",
+    ),
+    "an encoder": ({**LLAMA, "model_type": "bert"}, "encoder"),
+    "unknown, a window for which layers?": ({**UNKNOWN, "sliding_window": 4096}, "sliding_window"),
+    "unknown, window switched on": (
+        {**UNKNOWN, "sliding_window": 4096, "use_sliding_window": True},
+        "use_sliding_window",
+    ),
+    "unknown, multi-query": ({**UNKNOWN, "multi_query": True}, "multi_query is true"),
+    "unknown, recurrent": ({**UNKNOWN, "mamba_d_state": 16}, "mamba_d_state is 16"),
+    "unknown, other heads in some layers": (
+        {
+            **UNKNOWN,
+            "sliding_window": 4096,
+            "swa_num_key_value_heads": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 16,
+        },
+        "swa_num_key_value_heads is 2",
+    ),
+    "unknown, shared": ({**UNKNOWN, "num_kv_shared_layers": 4}, "num_kv_shared_layers is 4"),
+    "unknown, with an encoder": ({**UNKNOWN, "is_encoder_decoder": True}, "is_encoder_decoder"),
+    "unknown, interval": ({**UNKNOWN, "full_attention_interval": 4}, "full_attention_interval"),
+    "not an object": ([1, 2], "JSON object"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_config_is_refused_in_one_sentence(name):
+    config, named = WRONG[name]
+    with pytest.raises(ConfigError) as caught:
+        cache_spec(config)
+    sentence = str(caught.value)
+    assert named in sentence
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+    assert len(sentence) < 300
+
+
+def test_a_known_family_may_have_keys_that_say_nothing_about_its_cache():
+    assert cache_spec({**LLAMA, "mamba_d_state": 16, "some_window": 3}) == cache_spec(LLAMA)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 40)
+    | st.just(10**30)
+    | st.floats()
+    | st.sampled_from(["", "M*", "full_attention", "sliding_attention", "true"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+def paths(config, before=()):
+    """Where every value of a config stands, at any depth."""
+    for key, value in config.items():
+        yield (*before, key)
+        if isinstance(value, dict):
+            yield from paths(value, (*before, key))
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_whatever_stands_in_a_file_gives_bytes_or_one_sentence(data):
+    config = copy.deepcopy(CASES[data.draw(st.sampled_from(sorted(CASES)))][0])
+    *way, last = data.draw(st.sampled_from(list(paths(config))))
+    part = config
+    for key in way:
+        part = part[key]
+    part[last] = data.draw(values)
+    if data.draw(st.booleans()):
+        part["model_type"] = data.draw(st.sampled_from(sorted(table("families")["families"])))
+    try:
+        result = cache_spec(config).nbytes(1000)
+    except ConfigError as error:
+        result = str(error)
+    assert "\n" not in result if isinstance(result, str) else result >= 0
