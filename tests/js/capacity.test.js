@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cut } from "../../kvbook/explorer/src/capacity/bar.js";
 import { decodeBound } from "../../kvbook/explorer/src/capacity/bound.js";
-import { samples } from "../../kvbook/explorer/src/capacity/chart.js";
+import { decades, samples } from "../../kvbook/explorer/src/capacity/chart.js";
 import { command, compact, python } from "../../kvbook/explorer/src/capacity/commands.js";
 import { nearest, octaves } from "../../kvbook/explorer/src/capacity/controls.js";
 import { CACHE_DTYPES, parseConfig } from "../../kvbook/explorer/src/capacity/engine.js";
@@ -14,6 +14,7 @@ import { PRESETS, withBatch } from "../../kvbook/explorer/src/capacity/presets.j
 import * as stateModule from "../../kvbook/explorer/src/capacity/state.js";
 import { techniques } from "../../kvbook/explorer/src/capacity/techniques.js";
 import { saving } from "../../kvbook/explorer/src/capacity/techniques_view.js";
+import { logScale } from "../../kvbook/explorer/src/capacity/svg.js";
 import * as text from "../../kvbook/explorer/src/capacity/text.js";
 
 const { FIELDS, fault, fromTraits, INITIAL, POLICIES, same, settle, toTraits } = stateModule;
@@ -253,6 +254,9 @@ test("sliders and samples rise, and hold the numbers people use", () => {
   const points = samples([1024, 4096, 7]);
   assert.ok(points.every((n, i) => i === 0 || n > points[i - 1]));
   assert.ok(points.includes(1024) && points[0] === 64 && points.at(-1) === 2 ** 20);
+  assert.deepEqual([decades([3e6, 2e9, 0, -4]), decades([5]), decades([1e6, 1e9])], [[1e6, 1e10], [1, 10], [1e6, 1e10]]);
+  const scale = logScale([1, 10_000], [210, 10]);
+  assert.deepEqual([1, 10, 1000, 10_000].map(scale), [210, 160, 60, 10]);
   assert.ok(sizeAt(shown().plan, 65) > sizeAt(shown().plan, 64));
 });
 

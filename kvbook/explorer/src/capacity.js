@@ -109,21 +109,16 @@ function render({ model, el }) {
     const { batch, context } = state;
     const key = JSON.stringify([state.model, state.config, plan.change, plan.longest, plan.options, batch]);
     const at = crossings(found, batch);
-    const marks = [
-      { kind: "of-weights", context: at.weights, value: room.weights },
-      { kind: "of-free", context: at.free, value: room.free },
-    ];
     chart.paint({
       width: chart.width(),
       words: finding(batch, at, MAX_CONTEXT),
       batchWords: `cache of ${sequences(batch)}`,
       points: curve(key, plan, batch),
-      weights: room.weights,
-      free: room.free,
+      levels: { "of-weights": room.weights, "of-free": room.free },
+      crossings: { "of-weights": at.weights, "of-free": at.free },
       context,
       size: cache,
-      crossings: marks,
-      single: batch === 1,
+      alone: batch === 1,
     });
   };
 

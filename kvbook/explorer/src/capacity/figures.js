@@ -122,7 +122,14 @@ export function crossings({ plan, room }, batch) {
  * { longest, sequence, users }, where `longest` is how many tokens are reserved; { why } where that cannot be.
  */
 export function alone(state, changes) {
-  const plain = { nKvHeads: null, window: null, sinks: 0, fullEvery: null, policy: "reserve", cacheDtype: "float16" };
+  const plain = {
+    nKvHeads: null,
+    window: null,
+    sinks: 0,
+    fullEvery: null,
+    policy: "reserve",
+    cacheDtype: "float16",
+  };
   const one = { ...state, ...plain, reserve: null, ...changes };
   const model = modelFor(one);
   try {

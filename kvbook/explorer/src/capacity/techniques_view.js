@@ -36,8 +36,13 @@ export function techniqueList(go) {
       rows.replaceChildren(baseRow.element, ...drawn.map(({ element }) => element), allRow.element);
     }
     const against = `against ${now.model.name} as published`;
-    const reserved = base.why ? "" : `, with cache reserved for ${tokens(base.longest)} a sequence, whatever it uses`;
-    setText(caption, `Users on the same card with the same weights, each technique alone, ${against}${reserved}.`);
+    const reserved = base.why
+      ? ""
+      : `, with cache reserved for ${tokens(base.longest)} a sequence, whatever it uses`;
+    setText(
+      caption,
+      `Users on the same card with the same weights, each technique alone, ${against}${reserved}.`,
+    );
     const most = Math.max(1, ...[base, now, ...list].map(({ users }) => users ?? 0));
     put(baseRow, base, base, most);
     put(allRow, now, base, most);
