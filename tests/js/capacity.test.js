@@ -65,10 +65,12 @@ test("each setting reaches the figures", () => {
 test("the bar's parts fill the card, and what does not fit is told apart", () => {
   for (const changes of [{}, { context: 16_384 }, { model: "llama-3.1-405b" }, { utilization: 0.85, overheadGb: 3 }]) {
     const { room, cache } = shown(changes);
-    const { weights, overhead, cache: held, free, kept, over } = cut(room, cache);
+    const { weights, overhead, cache: held, free, kept, ...rest } = cut(room, cache);
+    const over = rest["over-weights"] + rest["over-cache"];
     assert.equal(weights + overhead + held + free + kept, room.card);
     assert.equal(weights + overhead + held + over, room.weights + room.overhead + cache);
     assert.equal(over > 0 && free > 0, false);
+    assert.equal(rest["over-weights"] > 0, room.free < 0);
   }
 });
 
@@ -169,6 +171,11 @@ test("a pasted file's huge or odd numbers are a sentence or do no harm", () => {
   assert.equal(shown(with_('"max_position_embeddings": 5000')).plan.tokens, 5000);
   const wide = CONFIG.replace("48", "2147483640");
   assert.ok(Number.isFinite(shown({ ...own, config: wide, context: 2 ** 20, batch: 100_000 }).cache));
+});
+
+test("a card is one, several, or one's own", () => {
+  assert.deepEqual([1, 8].map((n) => text.cards(shown().card, n)), ["one A100 80GB", "8 × A100 80GB"]);
+  assert.deepEqual([1, 2].map((n) => text.cards(shown({ gpu: OWN }).card, n)), ["your GPU", "2 × your GPU"]);
 });
 
 test("the headline says why none fits", () => {

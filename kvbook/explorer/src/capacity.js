@@ -145,7 +145,9 @@ function render({ model, el }) {
     if (!found) return;
     controls.show(state, found);
     if (wrong !== null) return;
-    bar.show(cut(found.room, found.cache), cards(found.card, 1), verdict(state, found));
+    const { weights, overhead } = found.room;
+    const asked = { weights, overhead, cache: found.cache };
+    bar.show(asked, cut(found.room, found.cache), cards(found.card, 1), verdict(state, found));
     facts.show(state, found);
     formula.show(state, found);
     gains.show(techniques(state, found), baseline(state), found);

@@ -1,79 +1,74 @@
 import { h, setText } from "../common/dom.js";
 import { decimal } from "./text.js";
 
-const PARTS = ["weights", "overhead", "cache", "free", "kept", "over"]; // the card ends before the last
+const INSIDE = ["weights", "overhead", "cache", "free", "kept"]; // the card ends behind these
+const OUTSIDE = ["over-weights", "over-cache"];
+const WORDS = {
+  weights: "weights",
+  overhead: "overhead",
+  cache: "cache",
+  free: "free",
+  kept: "kept back",
+  over: "of it does not fit",
+};
 
 /** Weights, cache and free memory against the card; what does not fit stands, hatched, behind its end. */
 export function bar() {
-  const segments = Object.fromEntries(
-    PARTS.map((part) => [part, h("span", { class: `kv-part kv-part-${part}` })]),
-  );
+  const segments = [...INSIDE, ...OUTSIDE].map((part) => [
+    part,
+    h("span", { class: `kv-part kv-part-${part}` }),
+  ]);
   const end = h("span", { class: "kv-card-end" });
-  const track = h("div", { class: "kv-track", role: "img" }, ...Object.values(segments), end);
-  const values = Object.fromEntries(PARTS.map((part) => [part, h("span", { class: "kv-key-value" })]));
-  const item = (part, words) => {
-    const name = h("span", {}, words, " ");
-    return h(
-      "span",
-      { class: "kv-key-item" },
-      h("span", { class: `kv-swatch kv-part-${part}`, "aria-hidden": "true" }),
-      name,
-      values[part],
-    );
-  };
-  const items = {
-    weights: item("weights", "weights"),
-    overhead: item("overhead", "overhead"),
-    cache: item("cache", "cache"),
-    free: item("free", "free"),
-    kept: item("kept", "kept back"),
-    over: item("over", "does not fit"),
-  };
+  const track = h("div", { class: "kv-track", role: "img" }, ...segments.map(([, element]) => element), end);
+  const items = Object.entries(WORDS).map(([part, words]) => {
+    const value = h("span", { class: "kv-key-value" });
+    const swatch = h("span", { class: `kv-swatch kv-part-${part}`, "aria-hidden": "true" });
+    return {
+      part,
+      value,
+      element: h("span", { class: "kv-key-item" }, swatch, h("span", {}, words, " "), value),
+    };
+  });
   const caption = h("p", { class: "kv-verdict" });
-  const legend = h("p", { class: "kv-legend kv-keys" }, ...Object.values(items));
+  const legend = h("p", { class: "kv-legend kv-keys" }, ...items.map(({ element }) => element));
   const element = h("figure", { class: "kv-bar-figure" }, track, legend, caption);
 
-  const show = (parts, cardName, words) => {
-    const card = PARTS.slice(0, -1).reduce((sum, part) => sum + parts[part], 0);
-    const drawn = { ...parts, over: Math.min(parts.over, card) }; // a bar twice the card is long enough
-    const whole = card + drawn.over;
-    segments.over.classList.toggle("kv-torn", drawn.over < parts.over);
-    for (const part of PARTS) {
-      segments[part].style.setProperty("--kv-size", drawn[part] / whole);
-      segments[part].hidden = parts[part] === 0;
-      items[part].hidden = parts[part] === 0 && part !== "cache" && part !== "free";
-      setText(values[part], decimal(parts[part]));
+  /** What is asked for, by the name of the part, and how it was cut. */
+  const show = (asked, parts, cardName, words) => {
+    const card = INSIDE.reduce((sum, part) => sum + parts[part], 0);
+    const over = OUTSIDE.reduce((sum, part) => sum + parts[part], 0);
+    const drawn = Math.min(over, card); // a bar twice the card is long enough
+    for (const [part, segment] of segments) {
+      const length = OUTSIDE.includes(part) ? (parts[part] * drawn) / (over || 1) : parts[part];
+      segment.style.setProperty("--kv-size", length / (card + drawn));
+      segment.hidden = parts[part] === 0;
     }
-    end.style.setProperty("--kv-at", card / whole);
-    end.hidden = parts.over === 0;
-    const named = PARTS.filter((part) => parts[part] > 0).map(
-      (part) => `${decimal(parts[part])} ${NAMES[part]}`,
-    );
-    track.setAttribute("aria-label", `Memory of ${cardName}: ${named.join(", ")}.`);
+    track.classList.toggle("kv-torn", drawn < over);
+    end.style.setProperty("--kv-at", card / (card + drawn));
+    end.hidden = over === 0;
+    const sizes = { ...parts, ...asked, over };
+    for (const { part, value, element } of items) {
+      element.hidden = sizes[part] === 0 && part !== "cache" && part !== "free";
+      setText(value, decimal(sizes[part]));
+    }
+    const named = items
+      .filter(({ part }) => sizes[part] > 0)
+      .map(({ part }) => `${WORDS[part]} ${decimal(sizes[part])}`);
+    track.setAttribute("aria-label", `Memory of ${cardName}, ${decimal(card)}: ${named.join(", ")}.`);
     setText(caption, words);
   };
   return { element, show };
 }
 
-const NAMES = {
-  weights: "of weights",
-  overhead: "of overhead",
-  cache: "of cache",
-  over: "that do not fit",
-  free: "free",
-  kept: "kept back",
-};
-
-/** How the bar is cut: weights, overhead and cache take what they can; what the card has not is `over`. */
-export function cut({ card, usable, kept, overhead, weights }, cache) {
+/** How the bar is cut: weights, overhead and cache take what they can, in this order; the rest of each is over. */
+export function cut({ usable, kept, overhead, weights }, cache) {
   let left = usable;
-  let over = 0;
   const take = (wanted) => {
-    const got = Math.min(wanted, Math.max(0, left));
-    over += wanted - got;
+    const got = Math.min(wanted, left);
     left -= got;
     return got;
   };
-  const parts = { weights: take(weights), overhead: take(overhead), cache: take(cache) };
-  return { ...parts, over, free: Math.max(0, left), kept: Math.max(0, Math.min(kept, card)) };
+  const got = { weights: take(weights), overhead: take(overhead), cache: take(cache) };
+  const overWeights = weights - got.weights + overhead - got.overhead;
+  return { ...got, free: left, kept, "over-weights": overWeights, "over-cache": cache - got.cache };
 }

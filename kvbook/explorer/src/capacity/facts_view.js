@@ -69,5 +69,7 @@ export function formulaBlock() {
   return { element, show };
 }
 
-const termOf = ({ term, text }) =>
-  term === "" ? text : h("span", { class: `kv-term kv-term-${term}` }, text);
+const termOf = ({ term, text: words }) => {
+  const text = words.replace(/ B$/, "\u00a0B");
+  return term === "" ? text : h("span", { class: `kv-term kv-term-${term}` }, text);
+};

@@ -53,7 +53,7 @@ export function pasteFold(onModel) {
       { class: "kv-own", onsubmit },
       h("label", { for: textId }, "The text of a config.json, as Hugging Face has it"),
       text,
-      h("label", { for: numberId }, "Its parameters (the file does not say): 8,030,261,248 or 8.03B"),
+      h("label", { for: numberId }, "How many parameters it has, such as 8.03B (the file does not say)"),
       h(
         "div",
         { class: "kv-row" },

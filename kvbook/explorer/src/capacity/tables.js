@@ -6,7 +6,7 @@ import { crossings, sizeAt } from "./figures.js";
 import { FIELDS, MAX_CONTEXT } from "./state.js";
 import { baseline, techniques } from "./techniques.js";
 import { saving } from "./techniques_view.js";
-import { binary, count, decimal } from "./text.js";
+import { binary, cards, count, decimal } from "./text.js";
 
 const CONTEXTS = [1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, MAX_CONTEXT];
 
@@ -24,19 +24,19 @@ export function tables(state, found) {
 
 function memoryTable({ room, cache, card }) {
   const parts = cut(room, cache);
-  const names = {
-    weights: "Weights",
-    overhead: "Overhead",
-    cache: "Cache that fits",
-    over: "Does not fit",
-    free: "Free",
-    kept: "Kept back",
-  };
-  const rows = Object.entries(names).map(([part, name]) => [name, decimal(parts[part]), binary(parts[part])]);
+  const rows = [
+    ["Weights", room.weights],
+    ["Overhead", room.overhead],
+    ["Cache", cache],
+    ["Does not fit", parts["over-weights"] + parts["over-cache"]],
+    ["Free", parts.free],
+    ["Kept back", parts.kept],
+    ["The card", room.card],
+  ];
   return table(
-    `Memory of one ${card.name}`,
+    `Memory of ${cards(card, 1)}`,
     ["Part", "GB = 10⁹ B", "GiB = 2³⁰ B"],
-    [...rows, ["The card", decimal(room.card), binary(room.card)]],
+    rows.map(([name, size]) => [name, decimal(size), binary(size)]),
   );
 }
 

@@ -46,7 +46,8 @@ export const WEIGHT_NAMES = {
   4: "4 bits",
 };
 
-export const cards = ({ name }, n) => (n === 1 ? `one ${name}` : `${n} × ${name}`);
+export const cards = ({ name, nominal }, n) =>
+  n > 1 ? `${n} × ${name}` : nominal === null ? name : `one ${name}`;
 
 /** The answer, [what, of what]. */
 export function headline(state, { model, card, plan, room, sequence, users }) {
