@@ -13,7 +13,7 @@ const run = (...args) => spawnSync(process.execPath, [join(copy, "tools/bundle.m
 
 before(() => {
   copy = mkdtempSync(join(tmpdir(), "kvbook-"));
-  for (const name of ["tools/bundle.mjs", "kvbook/explorer", "kvbook/palette.json"]) {
+  for (const name of ["tools/bundle.mjs", "kvbook/explorer", "kvbook/accounting", "kvbook/palette.json"]) {
     cpSync(join(root, name), join(copy, name), { recursive: true });
   }
   symlinkSync(join(root, "node_modules"), join(copy, "node_modules"));

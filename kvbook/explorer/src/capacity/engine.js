@@ -1,0 +1,2 @@
+// What this explorer asks of the accounting, in one place.
+export * from "../accounting/index.js";

@@ -1,0 +1,161 @@
+// What the explorer says. No DOM here.
+import { times } from "../common/format.js";
+
+export const count = (n) => n.toLocaleString("en-US");
+const NB = "\u00a0"; // a number is not torn from its unit
+
+/** Bytes in decimal units, to a thousandth: 2.147 GB, 33.9 MB, 512 B. */
+export function decimal(n) {
+  return scaled(n, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]);
+}
+
+/** The same in binary units: 2.000 GiB. */
+export function binary(n) {
+  return scaled(n, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
+}
+
+function scaled(n, step, units) {
+  let power = 0;
+  let value = n;
+  while (power < units.length - 1 && Math.abs(value) >= step) value = n / step ** ++power;
+  if (power === 0) return `${count(Math.round(value))}${NB}B`;
+  const digits = Math.abs(value) >= 100 ? 1 : Math.abs(value) >= 10 ? 2 : 3;
+  return `${value.toFixed(digits)}${NB}${units[power]}`;
+}
+
+export const both = (n) => `${decimal(n)} (${binary(n)})`;
+export const tokens = (n) => (n === 1 ? "1 token" : `${count(n)} tokens`);
+export const sequences = (n) => (n === 1 ? "1 sequence" : `${count(n)} sequences`);
+
+export const CACHE_NAMES = {
+  float16: "fp16",
+  bfloat16: "bf16",
+  fp8: "fp8",
+  int8: "int8 with scales",
+  int4: "int4 with scales",
+  q8_0: "q8_0",
+  q4_0: "q4_0",
+  float32: "fp32",
+};
+
+export const WEIGHT_NAMES = {
+  released: "as released",
+  32: "32 bits",
+  16: "16 bits",
+  8: "8 bits",
+  4: "4 bits",
+};
+
+export const cards = ({ name, nominal }, n) =>
+  n > 1 ? `${n} × ${name}` : nominal === null ? name : `one ${name}`;
+
+/** The answer, [what, of what]. */
+export function headline(state, { model, card, plan, room, sequence, users }) {
+  const where = cards(card, state.tensorParallel);
+  const each = state.tensorParallel > 1 ? " on each" : "";
+  if (users === null) return ["Any number of users fits.", `${capital(model.name)} keeps no KV cache.`];
+  if (room.free < 0) {
+    const weights = `${capital(model.name)} takes ${decimal(room.weights)} of weights${each}`;
+    return [
+      "The weights do not fit.",
+      `${weights}; ${where} leaves ${decimal(Math.max(0, room.usable - room.overhead))} for them.`,
+    ];
+  }
+  if (users === 0) {
+    return [
+      "No user fits.",
+      `One sequence takes ${decimal(sequence)} of cache${each}; ${decimal(room.free)} are free for it.`,
+    ];
+  }
+  const reserved = plan.tokens > state.context ? `, ${count(plan.tokens)} reserved` : "";
+  const cache = CACHE_NAMES[state.cacheDtype];
+  const what = users === 1 ? "1 user fits" : `${count(users)} users fit`;
+  return [
+    what,
+    `with ${tokens(state.context)} each${reserved}: ${model.name} on ${where}, cache in ${cache}.`,
+  ];
+}
+
+/** How the batch lies in the free memory. */
+export function verdict({ batch, tensorParallel }, { cache, room, users }) {
+  const on = tensorParallel > 1 ? " on each GPU" : "";
+  const what = `The cache of ${sequences(batch)} takes ${decimal(cache)}${on}`;
+  if (users === null) return "No layer of this model has keys or values to keep.";
+  if (room.free < 0) return `${decimal(-room.free)} are missing for the weights alone.`;
+  if (batch > users) return `${what}: ${decimal(cache - room.free)} more than there is.`;
+  const more = users - batch;
+  const rest = more === 0 ? "none more fits" : `${count(more)} more ${more === 1 ? "fits" : "fit"}`;
+  const heavier = cache > room.weights ? `, ${times(cache / room.weights)} × the weights` : "";
+  return `${what}${heavier}; ${rest}.`;
+}
+
+/** The division that gives the users. */
+export function usersLine(
+  { utilization, overheadGb, tensorParallel },
+  { card, room, weightsBytes, sequence, users },
+) {
+  if (users === null) return "users: a sequence takes no cache";
+  const share = utilization === 1 ? "" : `${String(utilization)} × `;
+  const overhead = overheadGb > 0 ? ` − ${count(Math.round(room.overhead))}` : "";
+  const weights = `${count(weightsBytes)}${tensorParallel > 1 ? ` ÷ ${tensorParallel}` : ""}`;
+  const exact = Math.max(0, room.free) / sequence;
+  const quotient = exact >= 1e4 ? count(Math.floor(exact)) : (Math.floor(exact * 100) / 100).toFixed(2);
+  const free = `(${share}${count(card.memoryBytes)}${overhead} − ${weights}) B`;
+  return `${free} ÷ ${count(sequence)} B = ${quotient} → ${count(users)}`;
+}
+
+/** Tokens a second, in words. */
+export const rate = (n) => (n >= 100 ? count(Math.round(n)) : n >= 10 ? n.toFixed(1) : n.toPrecision(2));
+
+export function boundLine({ bandwidth, stepBytes, weightsBytes, cacheBytes }) {
+  const read = `${decimal(weightsBytes)} of weights + ${decimal(cacheBytes)} of cache`;
+  const speed = `${count(Math.round(bandwidth / 1e9))} GB/s`;
+  return `${speed} ÷ (${read}) = ${rate(bandwidth / stepBytes)} steps a second`;
+}
+
+export function boundNotes({ tensorParallel, batch }, { model, users }) {
+  const notes = [
+    "A bound, no forecast: each step reads all weights and all of the cache once; nothing else takes time.",
+  ];
+  if (model.experts) {
+    notes.push(
+      "A mixture of experts reads only the experts that its tokens choose: a small batch can be faster than this.",
+    );
+  }
+  if (tensorParallel > 1)
+    notes.push(
+      `The ${tensorParallel} GPUs read their parts at once; what they send to each other is left out.`,
+    );
+  if (users !== null && batch > users) notes.push("This batch does not fit.");
+  return notes;
+}
+
+/** The chart's finding. */
+export function finding(batch, { weights, free }, most) {
+  const whose = batch === 1 ? "One sequence’s cache" : `The cache of ${sequences(batch)}`;
+  const weighs =
+    weights === null
+      ? `stays below the weights up to ${tokens(most)}`
+      : `outweighs the weights from ${tokens(weights)}`;
+  if (free === null) return `${whose} ${weighs} and fits at every length shown.`;
+  if (free === 1) return `${whose} does not fit at any length.`;
+  if (weights !== null && weights <= free)
+    return `${whose} ${weighs} and no longer fits from ${tokens(free)}.`;
+  return `${whose} no longer fits from ${tokens(free)}, when it is still lighter than the weights.`;
+}
+
+/** What a reader should know about these settings. */
+export function notes({ context }, { model }) {
+  const said = [...model.spec.notes];
+  if (model.maxContext && context > model.maxContext) {
+    said.push(`${capital(model.name)} is made for at most ${tokens(model.maxContext)}.`);
+  }
+  const state = model.spec.stateValues;
+  if (state === null)
+    said.push("Its constant recurrent state is not counted: the config does not tell its size.");
+  else if (state > 0)
+    said.push(`Its constant recurrent state, ${count(state)} values a sequence, is not counted.`);
+  return said;
+}
+
+const capital = (name) => name[0].toUpperCase() + name.slice(1);
