@@ -48,6 +48,7 @@ from kvbook.accounting.facts import gpu, model
 from kvbook.accounting.whatif import what_if
 from kvbook.explorer.capacity import CapacityExplorer
 from kvbook.lessons.cache import PreallocatedCache
+from kvbook.lessons.decoder import DecoderConfig
 from kvbook.models import smollm2
 
 plotting.use_style()
@@ -261,13 +262,13 @@ assert f"{oss_spec.nbytes(8192, batch=32, policy='all_layers_full') / GB:.2f}" =
 # weighed against the prediction. That takes a *kernel*, so the published page shows nothing.
 
 # %%
-smol = cache_spec(model("smollm2-135m").config)
+smol, smol_config = cache_spec(model("smollm2-135m").config), DecoderConfig(**smollm2.CONFIG)
 weighed = {}
 
 
 def weigh(context: int, batch: int) -> None:
     cache = PreallocatedCache(
-        smollm2.CONFIG, batch, capacity=context, dtype=torch.float16, device=device
+        smol_config, batch, capacity=context, dtype=torch.float16, device=device
     )
     predicted = smol.nbytes(context, batch, cache_dtype="float16")
     weighed.update(predicted=predicted, held=cache.nbytes)

@@ -44,12 +44,19 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+FILES = {
+    "families": "families.json",
+    "dtypes": "dtypes.json",
+    "weights": "weights.json",
+    "models": "models.json",
+    "gpus": "gpus.json",
+}
 
 
 @cache
 def table(name: str) -> Any:
-    """The content of the table `name`.json beside this module; do not change what it returns."""
-    return json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
+    """The content of the table of that name; do not change what it returns."""
+    return json.loads((HERE / FILES[name]).read_text(encoding="utf-8"))
 
 
 def family(name: str) -> dict[str, Any] | None:
