@@ -173,8 +173,8 @@ def test_the_copied_python_and_the_copied_command_run_and_agree() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"model": "llama-9"}, "There is no model 'llama-9'; there is llama-2-7b, "),
-        ({"gpu": "A100"}, "'A100' could be the GPU A100 40GB or A100 80GB; say which."),
+        ({"model": "llama-9"}, 'model is "llama-9"; it must be one of llama-2-7b, '),
+        ({"gpu": "A100"}, 'gpu is "A100"; that could be A100 40GB or A100 80GB: say which.'),
         ({"model": "own"}, 'model is "own"; give its config too.'),
         ({"config": "{"}, "config is not JSON"),
         ({"config": "[1]"}, "config is JSON, but not an object with keys and values."),
