@@ -96,7 +96,8 @@ llama = DecoderConfig(
 per_token = token_nbytes(llama.n_layers, llama.n_kv_heads, llama.head_dim, bytes_per_value=2)
 assert per_token == 524_288 == 2**19
 print(
-    f"2 × 32 layers × 32 heads × 128 values × 2 bytes = {per_token:,} bytes, {per_token / 2**20} MiB"
+    f"2 × 32 layers × 32 heads × 128 values × 2 bytes = {per_token:,} bytes, "
+    f"{per_token / 2**20} MiB"
 )
 
 # %% [markdown]
@@ -321,7 +322,8 @@ shared = cache_spec(model("gemma-3n-e4b").config)
 whisper = cache_spec(model("whisper-large-v3").config)
 print(f"Gemma 3n: {sum(layer.kind == 'shared' for layer in shared.layers)} layers share")
 print(
-    f"Whisper: {whisper.nbytes(1) / 1e6:.1f} MB at 1 token, {whisper.nbytes(448) / 1e6:.1f} MB at 448"
+    f"Whisper: {whisper.nbytes(1) / 1e6:.1f} MB at 1 token, "
+    f"{whisper.nbytes(448) / 1e6:.1f} MB at 448"
 )
 cross = [layer for layer in whisper.layers if layer.kind == "cross"]
 assert sum(layer.kind == "shared" for layer in shared.layers) == 15
@@ -350,7 +352,8 @@ assert f"{spec.nbytes(4096, cache_dtype='q8_0') / full:.0%}" == "53%"
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Cache of one conversation against its length, both axes logarithmic, for eight models. Command R lies highest, Llama 2 7B next. Mistral 7B v0.1 turns level at 4,096 tokens. Gemma 3 27B bends at 1,024 tokens and rises more slowly. DeepSeek-V3 lies below Llama 3.1 8B, and Jamba lowest of all."}}
 lengths = [2**n for n in range(8, 18)]
-shown = "command-r llama-2-7b gemma-3-27b llama-3.1-8b mistral-7b-v0.1 deepseek-v3 gpt-oss-20b jamba-v0.1"
+shown = "command-r llama-2-7b gemma-3-27b llama-3.1-8b "
+shown += "mistral-7b-v0.1 deepseek-v3 gpt-oss-20b jamba-v0.1"
 figure, axes = plt.subplots(figsize=(7, 4.6))
 for name in shown.split():
     sizes = [cache_spec(model(name).config).nbytes(n) / GB for n in lengths]

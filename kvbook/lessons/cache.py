@@ -51,8 +51,9 @@ class TokenCount:
         is_int = counts.dtype == torch.long and counts.shape in ((), (self.batch,))
         if not is_int or counts.min() < 0 or (counts > self.capacity - self.lengths).any():
             raise ValueError(
-                f"counts is {counts.tolist()}; it must be an int or int64 [{self.batch}], 0 or more, "
-                f"and fit capacity {self.capacity} beside the {self.lengths.tolist()} tokens held."
+                f"counts is {counts.tolist()}; it must be an int or int64 [{self.batch}], "
+                f"0 or more, and fit capacity {self.capacity} "
+                f"beside the {self.lengths.tolist()} tokens held."
             )
         self.lengths = self.lengths + counts
 
@@ -129,7 +130,7 @@ def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
 
 
 def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
-    """Write new [batch, heads, q_len, d] into rows [batch, heads, kv_len, d], at each sequence's end.
+    """Write new [batch, heads, q_len, d] into rows [batch, heads, kv_len, d] at each one's end.
 
     Slots behind the new rows are cleared: what they held must not reach attention, NaN included.
     """
