@@ -37,7 +37,9 @@ def url(publish: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def page(url: str, open_page: Callable[..., Page]) -> Page:
-    return open_page(url)
+    page = open_page(url)
+    say(page, "30 users fit")
+    return page
 
 
 def say(root: Page | Locator, text: str) -> None:
@@ -82,7 +84,7 @@ def test_it_starts_where_the_book_s_point_is(page: Page) -> None:
         "cache: 32 layers × 2 × 32 KV heads × 128 values × 2 B × 4,096 tokens × 30 sequences"
         " = 64,424,509,440 B"
     )
-    expect(users).to_contain_text("÷ 2,147,483,648 B = 30.97 → 30")
+    expect(users).to_contain_text("÷ 2,147,483,648 B = 30.98 → 30")
     expect(bound).to_contain_text("2,039 GB/s ÷ (13.48 GB of weights + 64.42 GB of cache)")
     values = page.locator(".kv-facts dt + dd")
     expect(values).to_have_text(["524,288 B", "2.147 GB", "64.42 GB", "785 tokens/s"])
@@ -297,7 +299,7 @@ def test_pasted_text_that_is_not_a_config_changes_nothing(
     unfold(page, "Your own model")
     form = page.locator(".kv-own")
     form.locator("textarea").evaluate("(e, text) => (e.value = text)", text)
-    form.get_by_label("Its parameters").fill(parameters)
+    form.get_by_label("How many parameters").fill(parameters)
     press(page, "Show this model").click()
     expect(form.locator(".kv-status")).to_contain_text(sentence)
     expect(form.locator(".kv-status")).to_have_class(re.compile("kv-error"))
@@ -562,12 +564,24 @@ def test_on_paper_the_folds_are_open_and_the_controls_gone(page: Page) -> None:
     page.emulate_media(media="print")
     expect(table).to_be_visible()
     expect(page.locator("pre").first).to_be_visible()
+    root = page.locator(".kvbook-explorer")
+    assert root.evaluate("e => getComputedStyle(e).breakInside") == "auto"  # longer than a page
     for part in (".kv-main", ".kv-presets", ".kv-more", ".kv-paste-fold"):
         expect(page.locator(part)).to_be_hidden()
     overflow = "all => all.map(e => e.scrollHeight - e.clientHeight)"
     assert max(page.locator(".kv-scroll").evaluate_all(overflow)) <= 1
     page.emulate_media(media="screen")
     expect(table).to_be_hidden()
+    count = "document.querySelectorAll('.kvbook-explorer table').length"
+    folded = "[...document.querySelectorAll('details')].map(e => e.open)"
+    page.reload()
+    say(page, "30 users fit")
+    # The pages are counted right behind this event, so the tables must be there when it returns.
+    assert (
+        page.evaluate(f"() => {{ dispatchEvent(new Event('beforeprint')); return {count}; }}") == 7
+    )
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(folded) == [False] * 4
 
 
 @ONLY_HTTP

@@ -198,7 +198,7 @@ test("sizes name their unit, decimal and binary", () => {
   assert.deepEqual(plain(524_288), ["524.3 kB", "512.0 KiB"]);
   assert.deepEqual(plain(512), ["512 B", "512 B"]);
   assert.deepEqual(plain(13_476_831_232), ["13.48 GB", "12.55 GiB"]);
-  assert.equal(text.usersLine(at(), shown()), "(80,000,000,000 − 13,476,831,232) B ÷ 2,147,483,648 B = 30.97 → 30");
+  assert.equal(text.usersLine(at(), shown()), "(80,000,000,000 − 13,476,831,232) B ÷ 2,147,483,648 B = 30.98 → 30");
 });
 
 test("the address holds what differs from the start, and comes back the same", () => {

@@ -161,7 +161,7 @@ function render({ model, el }) {
   link?.take();
   const resized = new ResizeObserver(drawChart);
   resized.observe(chart.element);
-  const printing = openForPrint([code.element, details.element]);
+  const printing = openForPrint([code, details]);
   return () => {
     clearTimeout(speaking);
     resized.disconnect();

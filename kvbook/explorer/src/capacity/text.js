@@ -99,7 +99,9 @@ export function usersLine(
   const overhead = overheadGb > 0 ? ` − ${count(Math.round(room.overhead))}` : "";
   const weights = `${count(weightsBytes)}${tensorParallel > 1 ? ` ÷ ${tensorParallel}` : ""}`;
   const exact = Math.max(0, room.free) / sequence;
-  const quotient = exact >= 1e4 ? count(Math.floor(exact)) : (Math.floor(exact * 100) / 100).toFixed(2);
+  const rounded = exact.toFixed(2); // 30.98; but 30.999 must not read "31.00 → 30"
+  const below = (Math.floor(exact * 100) / 100).toFixed(2);
+  const quotient = exact >= 1e4 ? count(Math.floor(exact)) : Math.floor(rounded) > exact ? below : rounded;
   const free = `(${share}${count(card.memoryBytes)}${overhead} − ${weights}) B`;
   return `${free} ÷ ${count(sequence)} B = ${quotient} → ${count(users)}`;
 }
