@@ -18,8 +18,8 @@
 # that it need not compute them again.
 #
 # With this book you can work that out for any model, measure it, and make it smaller.
-# You build a decoder, add a cache, weigh it, and then cut it term by term. Every number on these
-# pages is computed or measured by a cell that you can run.
+# You build a decoder, add a cache, weigh it, and then cut it term by term. Every number in the lessons
+# is computed or measured by a cell that you can run.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "A bar of 80 GB. Weights take 13.5 GB on the left; 30 equal blocks of 2.15 GB, one per user, follow; 2.1 GB stay free on the right, less than one more block."}}
 import matplotlib.pyplot as plt
@@ -75,7 +75,8 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 #
 # - **You size or run servers.** Start with [how many users fit](../notebooks/05_users.ipynb) and
 #   [what a token costs](../notebooks/03_cost.ipynb). For a number alone, run
-#   `python -m kvbook size config.json --context 4096 --gpu "A100 80GB"`.
+#   `python -m kvbook size config.json --context 4096 --memory-bytes 80000000000`. (With
+#   `--gpu "A100 80GB"` it counts the 85.9 GB that such a card's driver reports.)
 # - **You study.** Read the lessons in order, on your own machine or on a borrowed GPU. Each asks
 #   you to guess before it measures. [How to read this book](how_to_read.md) says how to run them.
 # - **You teach.** Each lesson stands alone as a notebook, with exercises and folded answers.

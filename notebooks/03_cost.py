@@ -12,16 +12,16 @@
 # **The question.** A user sends one more token. How many bytes of GPU memory does that take, for
 # this model, for any model?
 #
-# You need the answer before you buy a GPU, and a wrong one is expensive. Published figures for the
-# same model differ by factors of 2, 8 and 32; you will take five of them apart at the end. First you
-# write the formula term by term. Then you meet the models for which it is wrong, and a small library
-# that reads any model's `config.json`.
+# You need the answer before you buy a GPU, and a wrong one is expensive. Published figures are off by
+# factors of 2, 8 and 32; you will take five of them apart at the end. First you write the formula term
+# by term. Then you meet the models for which it fails, and a small library that reads any model's
+# `config.json`.
 
 # %% [markdown]
 # ## What you need
 #
-# [Lesson 2](02_cache.ipynb): each layer keeps a key and a value for every token. You need no GPU and
-# no weights. The lesson runs in seconds.
+# [Lesson 2](02_cache.ipynb): each layer keeps a key and a value for every token. You need no GPU. The
+# last measurement loads SmolLM2-135M, a download of 93 MB the first time; the rest runs in seconds.
 
 # %% [markdown]
 # ## Predict
@@ -60,12 +60,11 @@ GB, GiB = 10**9, 2**30
 # ### Term by term
 #
 # A token leaves behind, in every layer and for every KV head, one key and one value of `head_dim`
-# numbers. So the cost of a token is a product of five terms:
+# numbers. So the cost of a token is a 2, for key and value, times four terms:
 #
 # $$\text{bytes per token} = 2 \times n_\text{layers} \times n_\text{kv heads} \times d_\text{head} \times \text{bytes per value}$$
 #
-# The 2 stands for key and value. Nothing else is in it: not the query heads, not the width of the
-# residual stream, not the vocabulary.
+# Nothing else is in it: not the query heads, not the width of the residual stream, not the vocabulary.
 
 
 # %% tags=["export"]
@@ -128,7 +127,7 @@ assert [n * per_token / GiB for n in (4096, 32_768, 4096 * 32)] == [2, 16, 64]
 # A **GB** is $10^9$ bytes, a **GiB** is $2^{30}$, which is 7 % more. Shapes are full of powers of two, so
 # caches come out round in GiB: exactly 2, 16 and 64. GPUs are sold by round numbers of GB and
 # report their memory in MiB. Many tools print GiB and write "GB". On an 80 GB card the difference
-# is worth more than two of these users, so this book always says which.
+# is worth more than two users with 4,096 tokens, so this book always says which.
 
 # %%
 print(f"{GiB / GB - 1:.1%} more; on an 80 GB card {80 * (GiB - GB) / GB:.2f} GB")
@@ -193,8 +192,8 @@ print(spec.explain(context=4096, cache_dtype="float16"))
 assert spec.nbytes(context=4096, cache_dtype="float16") == 4096 * per_token
 
 # %% [markdown]
-# Now the models for which the formula of the textbook is wrong. Here is that textbook formula, on
-# purpose in its simplest form: all heads, and `hidden_size / heads` as the width of one.
+# Now for models where the textbook formula fails. Here it is, on purpose in its simplest form: all
+# heads, and `hidden_size / heads` as the width of one.
 
 
 # %%
@@ -225,7 +224,8 @@ ratios = {
 assert list(ratios.values()) == [4, 8, 71, 5]
 
 # %% [markdown]
-# **Fewer KV heads** (GQA, MQA). Llama 3.1 8B has 32 query heads and 8 KV heads: a quarter. Falcon 7B
+# **Fewer KV heads**: several query heads share one KV head (grouped-query attention, GQA), or all of
+# them do (multi-query attention, MQA). Llama 3.1 8B has 32 query heads and 8 KV heads: a quarter. Falcon 7B
 # shares a single KV head among 71 query heads, although its config also has a field that says 71 KV
 # heads; a switch called `multi_query` overrules it.
 #
@@ -264,8 +264,8 @@ assert [layer.kind for layer in scout.layers].count("chunked") == 36
 # In Llama 4 Scout 36 of 48 layers attend within **chunks** of 8,192 tokens; at the border of a chunk
 # they start afresh.
 #
-# This counts what the model needs. An engine may reserve more, or keep one row more or fewer in a
-# window; lesson 5 says why.
+# This counts what the model needs. An engine may reserve more (lesson 5), or count a window of 128 as
+# 127 or 129 rows (lesson 9).
 
 # %% [markdown]
 # ### No heads at all
@@ -278,7 +278,7 @@ assert [layer.kind for layer in scout.layers].count("chunked") == 36
 deepseek = cache_spec(model("deepseek-v3").config)
 print(deepseek.explain(context=1))
 expanded = 61 * 128 * ((128 + 64) + 128) * 2  # full keys and values, if an engine stored those
-print(f"as full heads: {expanded:,} bytes, {expanded / deepseek.nbytes(1):.0f} times more")
+print(f"as full heads: {expanded:,} bytes, {expanded / deepseek.nbytes(1):.0f} times as much")
 assert deepseek.nbytes(1) == 61 * (512 + 64) * 2 == 70_272
 assert deepseek.nbytes(1) < per_token
 assert f"{expanded / 70_272:.0f}" == "71"
@@ -350,7 +350,7 @@ assert f"{spec.nbytes(4096, cache_dtype='q8_0') / full:.0%}" == "53%"
 # `int4` with a scale and a minimum for every 32 values. `fp8` has no scales here; engines keep one for
 # a whole tensor, if any.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Cache of one conversation against its length, both axes logarithmic, for eight models. Command R lies highest, Llama 2 7B next. Mistral 7B v0.1 turns level at 4,096 tokens. Gemma 3 27B bends at 1,024 tokens and rises more slowly. DeepSeek-V3 lies below Llama 3.1 8B, and Jamba lowest of all."}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Cache of one conversation against its length, both axes logarithmic, for eight models. Command R lies highest, Llama 2 7B next. Mistral 7B v0.1 turns level at 4,096 tokens. Gemma 3 27B bends at 1,024 tokens and rises more slowly. DeepSeek-V3 lies below Llama 3.1 8B. Jamba is lowest until about 33,000 tokens; beyond, Mistral is."}}
 lengths = [2**n for n in range(8, 18)]
 shown = "command-r llama-2-7b gemma-3-27b llama-3.1-8b "
 shown += "mistral-7b-v0.1 deepseek-v3 gpt-oss-20b jamba-v0.1"
@@ -358,7 +358,8 @@ figure, axes = plt.subplots(figsize=(7, 4.6))
 for name in shown.split():
     sizes = [cache_spec(model(name).config).nbytes(n) / GB for n in lengths]
     axes.plot(lengths, sizes, color=plotting.colour("cache"))
-    nudge = {"gemma-3-27b": 5, "deepseek-v3": -5}.get(name, 0)
+    nudge = {"llama-3.1-8b": 9, "gemma-3-27b": -1, "deepseek-v3": -9, "gpt-oss-20b": 4}.get(name, 0)
+    nudge -= 5 * (name == "jamba-v0.1")
     label = {"xytext": (6, nudge), "textcoords": "offset points", "va": "center"}
     axes.annotate(model(name).name, (lengths[-1], sizes[-1]), **label)
 axes.set(xscale="log", yscale="log", xlim=(lengths[0], lengths[-1]))
@@ -366,7 +367,7 @@ axes.set_xticks([256, 1024, 4096, 16_384, 65_536], ["256", "1,024", "4,096", "16
 axes.minorticks_off()
 axes.set_xlabel("tokens of one conversation")
 axes.set_ylabel("GB of cache, 2 bytes a value")
-axes.set_title("One token costs 80 times more in Command R than in Jamba")
+axes.set_title("One token costs 80 times as much in Command R as in Jamba")
 plt.show()
 
 # %%
@@ -390,8 +391,8 @@ assert predicted == cache.nbytes == 3_133_440
 
 # %% [markdown]
 # To the byte. That is one model of the plain kind, and storage alone. Lesson 4 measures what the
-# process and the GPU really take, which is more. The library itself is tested against real models of
-# more than twenty families, which run and whose caches are then counted.
+# process and the GPU really take, which is more. The library itself is tested on more than fifty tiny
+# models with random weights, which transformers builds and runs, and whose caches are then weighed.
 
 # %% [markdown]
 # ## Explore
@@ -485,8 +486,8 @@ assert "num_key_value_heads" in message
 # <details>
 # <summary>Answer</summary>
 #
-# Each GPU keeps one of the 4 KV heads. The figure is that of the keys alone, in GiB: the factor 2 is
-# missing.
+# Split over 4 GPUs, each keeps one of the 4 KV heads (lesson 5). The figure is that of the keys alone, in
+# GiB: the factor 2 is missing.
 #
 # ```python
 # from kvbook.accounting import cache_spec
@@ -500,7 +501,7 @@ assert "num_key_value_heads" in message
 #
 # </details>
 #
-# **5. A calculator gives 8 times too much for Llama 2 7B.** Its formula:
+# **5. A calculator gives 8 times as much as is right for Llama 2 7B.** Its formula:
 # `2 * layers * heads * hidden_size * 4 / 8`.
 # ([The report](https://github.com/jranaraki/vllm-fit/issues/2).)
 #

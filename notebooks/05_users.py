@@ -60,8 +60,8 @@ GB, MiB = 10**9, 2**20
 #
 # ### One division
 #
-# What the weights leave free, divided by the cache of one conversation. A user who fits to 98 % does
-# not fit, so the result is rounded down.
+# What the weights leave free, divided by the cache of one conversation. 98 % of a user is no user, so the
+# result is rounded down.
 
 # %%
 llama = model("llama-2-7b")
@@ -94,6 +94,7 @@ users = fit_users(sequence_bytes=one, memory_bytes=80 * GB, weights_bytes=weight
 with_overhead = fit_users(one, 80 * GB, weights, overhead_bytes=2 * GB)
 print(f"{users} users; {with_overhead} beside 2 GB of buffers")
 assert (users, with_overhead) == (30, 30)
+assert f"{(free - 30 * one) / GB:.1f}" == "2.1"
 
 # %% [markdown]
 # The overhead costs no user here, because 2.1 GB were left over anyway.
@@ -120,8 +121,10 @@ assert fit_users(one, 80 * GB, weights, utilization="0.9") == 27
 
 # %% [markdown]
 # From 27 to 33 users on one and the same card. A figure without the memory and the share it was
-# computed for says little. Not every card of a name reports the same; ask yours
-# (`torch.cuda.mem_get_info`). From here on the card is the nominal 80 GB, all of it.
+# computed for says little. Two cards of one name may report differently; ask yours
+# (`torch.cuda.mem_get_info`). The command line counts what the driver reports, so
+# `python -m kvbook size … --gpu "A100 80GB"` answers 33. From here on the card is the nominal 80 GB, all
+# of it.
 
 # %% [markdown]
 # ### Reserved, and used
@@ -156,7 +159,7 @@ assert f"{mean / 4096:.0%}" == "32%"
 assert admitted(spec) == 97
 
 # %% [markdown]
-# Only 32 % of the reserved memory is ever used, and 97 users fit instead of 30: guess 4. This is
+# At this moment only 32 % of what is reserved is in use, and 97 users fit instead of 30: guess 4. This is
 # arithmetic on a mix that was made up. It shows a moment, not a day: conversations grow, and a server
 # that has let in 97 must have a plan for when they all do. Lesson 10 measures paging, with its costs.
 
@@ -164,8 +167,8 @@ assert admitted(spec) == 97
 # ### Every technique, in users
 #
 # Each technique cuts one term of the formula. Here they are on the same card, with the same weights.
-# `what_if` changes the shape of a cache: fewer KV heads, or a window that all but every fourth layer
-# has, with 4 sinks (first tokens that stay; lesson 9).
+# `what_if` changes the shape of a cache: fewer KV heads (GQA), or a window in three layers of four, with
+# 4 sinks (first tokens that stay; lesson 9).
 
 # %%
 gqa = what_if(spec, n_kv_heads=8)
@@ -192,14 +195,16 @@ table = {
 for label, number in table.items():
     print(f"{label:30} {number:5,} users, {number / users:5.1f} times")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Horizontal bars of users on one card. As published 30; GQA with 8 KV heads 123; fp8 61; int8 61; int4 99; a window in three of four layers 70; paging on the mix 97; GQA, window and int4 together 904; all of it with paging 1,857."}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Dots for users on one card, on a logarithmic axis. As published 30; GQA with 8 KV heads 123; fp8 61; int8 61; int4 99; a window in three of four layers 70; paging on the mix 97; GQA, window and int4 together 904; all of it with paging 1,857."}}
 figure, axes = plt.subplots(figsize=(7, 3.8))
-bars = axes.barh(list(table)[::-1], list(table.values())[::-1], color=plotting.colour("cache"))
-axes.bar_label(bars, labels=[f"{number:,}" for number in list(table.values())[::-1]], padding=4)
-axes.set(xscale="log", xlim=(10, 5000))
+names, numbers = list(table)[::-1], list(table.values())[::-1]
+axes.plot(numbers, names, "o", color=plotting.colour("cache"), markersize=9)
+for name, number in zip(names, numbers, strict=True):
+    axes.annotate(f"{number:,}", (number, name), (9, 0), textcoords="offset points", va="center")
+axes.set(xscale="log", xlim=(20, 4000))
 axes.set_xlabel("users on 80 GB, logarithmic")
-axes.set_title("Each technique cuts one term; together they multiply")
-axes.grid(axis="y", visible=False)
+axes.set_title("Each technique cuts one term; together they nearly multiply")
+axes.grid(axis="both")
 plt.show()
 
 # %%
@@ -207,20 +212,24 @@ halves = {name: free / spec.nbytes(4096, cache_dtype=name) for name in ("fp8", "
 print(", ".join(f"{name}: {number:.3f}" for name, number in halves.items()))
 assert (table["fp8"], table["int8, scales counted"]) == (61, 61)
 assert (f"{halves['fp8']:.2f}", f"{halves['int8']:.2f}") == ("61.95", "61.00")
-assert table["all of it, paged, on the mix"] == 1857
+assert list(table.values()) == [30, 123, 61, 61, 99, 70, 97, 904, 1857]
 
 # %% [markdown]
-# int8 gives 61 users, which is more than twice 30: before, 0.98 of a user was rounded away. fp8
+# int8 gives 61 users, which is more than twice 30, because before 0.98 of a user was rounded away. fp8
 # gives 61, too, but with room to spare. The scales of int8 take nearly a whole user, 61.00 instead of
 # 61.95, and it only just fits. That was guess 3.
 #
-# The terms are not free to choose at the same moment.
+# Together they do not quite multiply. Without paging the last but one row gives 904 users. Paging alone
+# gave 3.2 times as many, but on top of a window it gives 1,857, twice as many: the window has already
+# shortened the long texts, so on the mix nearly half of what is reserved is in use, not a third.
+#
+# You do not choose these at the same time.
 #
 # | Technique | Term it cuts | When you choose it | Lesson |
 # |---|---|---|---|
-# | GQA, MQA | KV heads | before training | 7 |
+# | GQA, MQA | KV heads | before training, or by training further | 7 |
 # | MLA | KV heads × head width | before training | 7 |
-# | window, with or without sinks | tokens kept, per layer | before or during training | 9 |
+# | window | tokens kept, per layer | before or during training; with sinks also at serving, at a cost | 9 |
 # | fp8, int8, int4 | bytes per value | at serving | 8 |
 # | paging | tokens reserved | at serving | 10 |
 # | prefix sharing | copies of equal tokens | at serving | 10 |
@@ -245,14 +254,33 @@ for policy in ("exact", "all_layers_full"):
     print(f"{policy:16} {nbytes / GB:6.2f} GB for 32 users with 8,192 tokens; {fit} users fit")
 assert f"{oss_spec.nbytes(8192, batch=32) / GB:.2f}" == "6.54"
 assert f"{oss_spec.nbytes(8192, batch=32, policy='all_layers_full') / GB:.2f}" == "12.88"
+assert f"{oss_spec.nbytes(8192, batch=32) / 2**30:.2f}" == "6.09"
+assert oss_spec.nbytes(8192, batch=32, policy="all_layers_full") == 12 * 2**30
 
 # %% [markdown]
-# Nearly twice. In vLLM 0.9.2 this is what happens when its hybrid allocator is switched off: windowed layers are computed
-# with their window but get blocks for all tokens
+# Nearly twice. In vLLM 0.9.2 this is what happens when its allocator for mixed layers is switched off:
+# windowed layers are computed with their window but get blocks for all tokens
 # ([its reference](https://docs.vllm.ai/en/v0.9.2/api/vllm/v1/kv_cache_interface.html)). A tool that
 # reports 12 GiB for this case and one that reports 6.09 GiB
 # ([an example](https://github.com/alvarobartt/hf-mem/issues/70)) can both be right: they answer
 # different questions. Ask which.
+
+# %% [markdown]
+# ### More than one GPU
+#
+# **Tensor parallelism** splits every layer over several GPUs. The weights divide, and so do the KV heads:
+# with 2 GPUs each holds half of the heads of every sequence. That goes on until each GPU has one head.
+# From there on heads are held twice, and a latent, which has no heads, is held whole by every GPU.
+
+# %%
+for gpus in (1, 2, 4, 8, 16):
+    parts = [cache_spec(model(name).config) for name in ("llama-3.1-8b", "deepseek-v3")]
+    sizes = [part.bytes_per_token(tensor_parallel=gpus) for part in parts]
+    print(f"{gpus:2} GPUs: {sizes[0]:7,} and {sizes[1]:6,} bytes per token on each")
+assert sizes == [16_384, 70_272]  # one of 8 heads; the whole latent
+
+# %% [markdown]
+# Llama 3.1 8B has 8 KV heads, so 16 GPUs hold as much each as 8 do. DeepSeek-V3's latent never divides.
 
 # %% [markdown]
 # ## Measure
@@ -292,6 +320,7 @@ ipywidgets.VBox([context_slider, batch_slider, shown])
 
 # %%
 assert weighed == {"predicted": 4 * 1024 * 23_040, "held": 4 * 1024 * 23_040}
+print(f"predicted {weighed['predicted']:,} bytes, held {weighed['held']:,} bytes")
 
 # %% tags=["remove-cell", "nbval-ignore-output"]
 context_slider.value, batch_slider.value = 192, 3
@@ -316,9 +345,27 @@ assert moved == {"predicted": 3 * 192 * 23_040, "held": 3 * 192 * 23_040}
 CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 
 # %% [markdown]
-# Try these. Double the context: are the users halved? Switch to Gemma 3 27B and drag the context beyond
-# 1,024: where does the line bend? Take DeepSeek-V3: which control does nothing there any more, and
-# why?
+# Try these. Double the context and press *Fill the card*: are the users halved? Press the preset of
+# Gemma 3 27B and drag the context beyond 1,024: where does the line bend? Press that of DeepSeek-V3: which
+# control does nothing there any more, and why?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# To 15: twice the context, half the users, and the rest is lost to rounding. Gemma's line bends at its
+# window, 1,024 tokens: from there only 10 of its 62 layers grow. DeepSeek-V3 has no KV heads to choose,
+# because its cache is a latent.
+#
+# ```python
+# from kvbook.accounting import cache_spec, fit_users
+# from kvbook.accounting.facts import model
+#
+# llama = model("llama-2-7b")
+# one = cache_spec(llama.config).nbytes(8192, cache_dtype="float16")
+# assert fit_users(one, 80 * 10**9, 2 * llama.parameters) == 15
+# ```
+#
+# </details>
 
 # %% [markdown]
 # ## Check yourself
@@ -328,7 +375,8 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # <details>
 # <summary>Answer</summary>
 #
-# By the nominal memory none: the weights take 141.1 GB. By what the driver reports, 150.8 GB, it is 7.
+# Nominal and reported memory decide. Of the nominal 141 GB the weights leave nothing: they take 141.1. Of
+# the 150.8 GB that the driver reports they leave room for 7 users.
 #
 # ```python
 # from kvbook.accounting import cache_spec, fit_users
@@ -336,6 +384,7 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 #
 # llama, card = model("llama-3.1-70b"), gpu("H200")
 # one = cache_spec(llama.config).nbytes(4096)
+# assert f"{2 * llama.parameters / 10**9:.1f} {card.memory_bytes_reported / 10**9:.1f}" == "141.1 150.8"
 # assert fit_users(one, card.memory_bytes_nominal, 2 * llama.parameters) == 0
 # assert fit_users(one, card.memory_bytes_reported, 2 * llama.parameters) == 7
 # ```
@@ -368,8 +417,8 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # <details>
 # <summary>Answer</summary>
 #
-# At this length they are close: int4 keeps 5/16 of the bytes, whatever the length. The window
-# keeps a quarter of the layers whole, and 4,096 of 131,072 tokens in the others: 27 %. The longer the
+# The window, just: 27 % is left, against 31 % with int4. int4 keeps 5/16 of the bytes, whatever the length.
+# The window keeps a quarter of the layers whole, and 4,096 of 131,072 tokens in the others. The longer the
 # text, the better the window; at 8,192 tokens int4 is far ahead.
 #
 # ```python
@@ -391,10 +440,14 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 #
 # Your four guesses, once more: 30; 31.7, one too many; 61; 30 and 97.
 #
-# | Lesson | Bytes per token | Users on 80 GB |
+# The ledger, for Llama 2 7B on 80 GB:
+#
+# | Cache | Bytes per token | Users with 4,096 tokens |
 # |---|---|---|
-# | 3. What a token costs | 524,288 (Llama 2 7B, fp16) | |
-# | 5. How many users fit? | 524,288 | 30, with 4,096 tokens each |
+# | as published, fp16 | 524,288 | 30 |
+# | fp8 | 262,144 | 61 |
+# | 8 KV heads | 131,072 | 123 |
+# | as published, paged | 524,288 | 97, on the mix |
 #
 # ## Next
 #

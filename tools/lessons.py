@@ -64,9 +64,8 @@ def exported(path: Path, notebook: NotebookNode) -> tuple[Path, str] | None:
     name = path.relative_to(ROOT).as_posix()
     head = f'"""{title}. Generated from {name} by `make lessons`: edit that."""'
     module = LESSONS / f"{path.stem.split('_', 1)[1]}.py"
-    return module, "\n\n".join([head, cells[0]]) + "".join(
-        f"\n\n\n{cell}" for cell in cells[1:]
-    ) + "\n"
+    gap = "\n\n" if cells[0].startswith(("import ", "from ")) else "\n\n\n"  # as ruff formats it
+    return module, head + gap + "\n\n\n".join(cells) + "\n"
 
 
 # What a page's outputs depend on
