@@ -12,10 +12,10 @@ from kvbook.lessons.decoder import Decoder
 
 
 class CountingCache(PreallocatedCache):
-    """Counts attention as it happens: pairs from the mask really used, bytes from the rows returned.
+    """Counts attention as it happens: pairs from the mask used, bytes from the rows returned.
 
-    In a decode step all rows but the newest are old and are read. In a prefill all are new and are
-    written. Either way each row is counted once.
+    In a decode step all rows but the newest are old and are read. In a prefill all are new and
+    are written. Either way each row is counted once.
     """
 
     attention_flops = cache_bytes = 0
@@ -35,21 +35,23 @@ class CountingCache(PreallocatedCache):
 
 @torch.no_grad()
 def count_pass(model: Decoder, ids: Tensor, cache: CountingCache) -> Work:
-    """What one pass over ids [batch, q_len] computes and moves, seen by hooks; logits of the last token."""
+    """What a pass over ids [batch, q_len] computes and moves, by hooks; logits of the last."""
     flops = nbytes = 0
+    weights: dict[nn.Module, Tensor] = {
+        layer: layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)
+    }
 
     def linear(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         nonlocal flops, nbytes
-        flops += 2 * inputs[0][..., 0].numel() * module.weight.numel()
-        nbytes += module.weight.nbytes
+        flops += 2 * inputs[0][..., 0].numel() * weights[module].numel()
+        nbytes += weights[module].nbytes
 
     def unembedding(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         nonlocal flops, nbytes
         flops += 2 * output[..., 0].numel() * model.embed.weight.numel()
         nbytes += model.embed.weight.nbytes
 
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    hooks = [layer.register_forward_hook(linear) for layer in layers]
+    hooks = [layer.register_forward_hook(linear) for layer in weights]
     hooks.append(model.norm.register_forward_hook(unembedding))
     cache.attention_flops = cache.cache_bytes = 0
     try:
@@ -73,8 +75,8 @@ def seconds(action: Callable[[], object]) -> float:
 class Probe:
     """Measures the two rates of a device, in float32: matrix × vector and matrix × matrix.
 
-    The tall matrix takes read_nbytes: far more than a cache of the processor holds, or the rate is
-    that of the cache. `width` is the side of the square ones. Raises ValueError for sizes below
+    The tall matrix takes read_nbytes: more than the processor's own cache holds, or the rate is
+    that of this cache. `width` is the side of the square ones. Raises ValueError for sizes below
     32,768 bytes and 1.
     """
 
