@@ -65,19 +65,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from kvbook import plotting
 from kvbook.accounting import cache_spec, fit_users
 from kvbook.accounting.facts import gpu, gpus, model
-from kvbook.accounting.roofline import (
-    Shape,
-    decode_ceiling,
-    decode_knee,
-    decode_step,
-    device_of,
-    phase,
-    prefill,
-    ridge,
-    time_per_token,
-    time_to_first_token,
-    weight_knee,
-)
+from kvbook.accounting.roofline import Shape, decode_step, device_of, phase, prefill, ridge
+from kvbook.accounting.roofline import decode_ceiling, decode_knee, weight_knee
+from kvbook.accounting.roofline import time_per_token, time_to_first_token
 from kvbook.models import smollm2
 
 plotting.use_style()
@@ -586,8 +576,8 @@ for name, of in served.items():
     for batch in (1, users, 1000):
         rate = decode_step(of, 4096, batch).tokens_per_s(a100)
         note = ", if they fitted" if batch > users else ""
-        print(f"  {batch:5} users: at most {rate:6,.0f} tokens per second{note}")
-    print(f"  any number: at most {decode_ceiling(one, a100):,.0f}")
+        print(f"  users: {batch:4}, at most {rate:6,.0f} tokens per second{note}")
+    print(f"  users:  any, at most {decode_ceiling(one, a100):6,.0f}")
 
 # %%
 one2, one3 = decode_step(llama2, 4096), decode_step(llama3, 4096)

@@ -1,6 +1,5 @@
 """Lesson 3 — What a token costs. Generated from notebooks/03_cost.py by `make lessons`: edit that."""
 
-
 def token_nbytes(n_layers: int, n_kv_heads: int, head_dim: int, bytes_per_value: int) -> int:
     """Bytes that one token leaves in the cache: a key and a value for each layer and KV head.
 
