@@ -442,12 +442,13 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# Read your own table. On the left the bound doubles with each doubling of the batch: the weights
+# Read your own table. On the left the bound nearly doubles with each doubling of the batch: the weights
 # are read once, whether one sequence waits for them or eight. Right of the knee it flattens. (With the
 # cache counted, too, the knee comes a little later than for the weights alone.) The
 # measured points stay below the bound, because it leaves out much of what lesson 2 found: the
 # cost of every call, and the copies on the way. It also assumes that reading and arithmetic overlap
-# perfectly and that a thin matrix is multiplied as fast as a square one.
+# perfectly and that a thin matrix is multiplied as fast as a square one. On a busy machine the spread of
+# the points can hide the bend; then the bound is a prediction that this run neither confirms nor refutes.
 
 # %% [markdown]
 # ### The two phases under one roof
@@ -455,7 +456,7 @@ plt.show()
 # Now put all passes on the roofline: where they stand on the horizontal axis is exact, how high they
 # reach is measured.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "The roofline of this machine on logarithmic axes: operations per second against operations per byte, a slope that turns into a flat line at the ridge point. Decode at batch 1 lies lowest and leftmost at half an operation per byte. Larger batches move right. The prefills lie furthest right, beyond the ridge point."}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "The roofline of this machine on logarithmic axes: operations per second against operations per byte, a slope that turns into a flat line at the ridge point. Decode at batch 1 lies leftmost, at half an operation per byte. Larger batches lie further right. So do longer prefills, up to 103 operations per byte at 256 tokens."}}
 grid = [2**n for n in range(-2, 9)]
 grid = sorted([*grid, machine.ridge])
 roof = [machine.attainable(intensity) / 1e9 for intensity in grid]
