@@ -2,25 +2,26 @@
 import { button, enable } from "./common/controls.js";
 import { h, setText } from "./common/dom.js";
 import { explorer } from "./common/explorer.js";
+import { OWN } from "./common/facts.js";
+import { link as linkOf } from "./common/link.js";
 import { save, watch } from "./common/model.js";
+import { openForPrint } from "./common/print.js";
 import { fold } from "./common/table.js";
 import { bar as barOf, cut } from "./capacity/bar.js";
 import { chart as chartOf, samples } from "./capacity/chart.js";
 import { codeFold } from "./capacity/code.js";
 import { windows } from "./capacity/engine.js";
-import { OWN } from "./capacity/facts.js";
-import { crossings, figures, sizeAt } from "./capacity/figures.js";
 import { factList, formulaBlock } from "./capacity/facts_view.js";
-import { link as linkOf } from "./capacity/link.js";
+import { crossings, figures, sizeAt } from "./capacity/figures.js";
+import * as hash from "./capacity/hash.js";
 import { pasteFold } from "./capacity/paste.js";
 import { PRESETS, withBatch } from "./capacity/presets.js";
-import { openForPrint } from "./capacity/print.js";
 import { settings as settingsOf } from "./capacity/settings.js";
-import { FIELDS, fromTraits, MAX_CONTEXT, same, settle, toTraits } from "./capacity/state.js";
 import { tables } from "./capacity/tables.js";
 import { baseline, techniques } from "./capacity/techniques.js";
 import { techniqueList } from "./capacity/techniques_view.js";
 import { cards, finding, headline as answer, sequences, verdict } from "./capacity/text.js";
+import { FIELDS, fromTraits, MAX_CONTEXT, same, settle, toTraits } from "./capacity/state.js";
 
 const SPOKEN_AFTER = 700; // ms after the last change
 
@@ -88,7 +89,7 @@ function render({ model, el }) {
   const link =
     model.get("link") === false
       ? null
-      : linkOf(root, { start, onRead: (changes) => readAddress(changes), onFault: say });
+      : linkOf(root, hash, { start, onRead: (changes) => readAddress(changes), onFault: say });
   const readAddress = (changes) => {
     const next = { ...start(), ...changes };
     figures(next); // or a sentence
