@@ -1,4 +1,5 @@
 // The capacity explorer: how many users fit on a card, and what each technique buys.
+import { answerIn } from "./common/answer.js";
 import { button, enable } from "./common/controls.js";
 import { h, setText } from "./common/dom.js";
 import { explorer } from "./common/explorer.js";
@@ -23,16 +24,12 @@ import { techniqueList } from "./capacity/techniques_view.js";
 import { cards, finding, headline as answer, sequences, verdict } from "./capacity/text.js";
 import { FIELDS, fromTraits, MAX_CONTEXT, same, settle, toTraits } from "./capacity/state.js";
 
-const SPOKEN_AFTER = 700; // ms after the last change
-
 function render({ model, el }) {
   const { root, headline } = explorer(el, "Explorer: how many users fit on a GPU");
-  root.classList.add("kvbook-capacity");
-  headline.removeAttribute("aria-live"); // a drag would have every number read out
-  const spoken = h("p", { class: "kv-spoken", role: "status" });
+  root.classList.add("kv-calculator", "kvbook-capacity");
+  const said = answerIn(headline);
   const status = h("p", { class: "kv-status kv-message", role: "status", hidden: true });
   let state, found; // what was asked for, and the last figures that there are
-  let speaking = null;
 
   const start = () => fromTraits((trait) => model.get("start")?.[trait]);
   const say = (text) => {
@@ -72,7 +69,6 @@ function render({ model, el }) {
   const code = codeFold(() => ({ state, found, address: link?.address(state) ?? null }));
   const details = fold("The same as tables", () => tables(state, found));
   root.append(
-    spoken,
     status,
     bar.element,
     controls.main,
@@ -134,10 +130,7 @@ function render({ model, el }) {
     root.classList.toggle("kv-stale", wrong !== null);
     const [what, rest] =
       wrong === null ? answer(state, found) : ["These settings do not go together.", wrong];
-    setText(headline, "");
-    headline.append(h("strong", {}, what), " ", h("span", {}, rest));
-    clearTimeout(speaking);
-    speaking = setTimeout(() => setText(spoken, `${what} ${rest}`), SPOKEN_AFTER);
+    said.show(what, rest);
     enable(reset, !same(state, start()));
     PRESETS.forEach(({ changes }, i) => {
       const on = Object.entries(changes).every(([name, value]) => state[name] === value);
@@ -164,7 +157,7 @@ function render({ model, el }) {
   resized.observe(chart.element);
   const printing = openForPrint([code.element, details.element]);
   return () => {
-    clearTimeout(speaking);
+    said.stop();
     resized.disconnect();
     printing.stop();
     stopWatching();
