@@ -22,10 +22,20 @@ export const flopsPerS = (n) => scaled(n, "FLOP/s");
 export const gbPerS = ({ bytesPerS: n }) => `${n >= 1e11 ? count(Math.round(n / 1e9)) : three(n / 1e9)}${NB}GB/s`;
 export const perByte = (n) => `${three(n)}${NB}FLOP/B`;
 
-/** Seconds in the unit that fits: 38.2 µs, 6.75 ms, 1.20 s. */
-export function time(s) {
-  const [value, unit] = s < 1e-3 ? [s * 1e6, "µs"] : s < 1 ? [s * 1e3, "ms"] : [s, "s"];
-  return `${three(value)}${NB}${unit}`;
+const TIMES = [
+  ["µs", 1e-6, 1e-3],
+  ["ms", 1e-3, 1],
+  ["s", 1, 120],
+  ["min", 60, 7200],
+  ["h", 3600, 172_800],
+  ["days", 86_400, 7.3e7],
+  ["years", 31_557_600, Infinity],
+];
+
+/** Seconds in the unit that fits: 38.2 µs, 6.75 ms, 1.20 s, 2.50 min. */
+export function time(seconds) {
+  const [unit, size] = TIMES.find(([, , below]) => seconds < below);
+  return `${three(seconds / size)}${NB}${unit}`;
 }
 
 /** Tokens a second: a bound is not rounded up. */
@@ -64,7 +74,7 @@ export const fromBatch = (knee) => (knee === null ? "at no batch" : `from batch 
 /** Against the start, in words; "" where nothing changed. */
 export function against(now, before) {
   const ratio = now / before;
-  return Math.abs(ratio - 1) < 5e-3 ? "" : `${three(ratio)} × the start’s`;
+  return Math.abs(ratio - 1) < 5e-3 ? "" : `${three(ratio)} × the start`;
 }
 
 /** Intensity: operations over bytes, each with its two parts. */

@@ -48,7 +48,7 @@ function barsOf(name) {
     const what = name === "prefill" ? "Prefill" : "Decode step";
     setText(title, `${what}: at least ${say.time(phase.seconds)}`);
     const change = say.against(phase.tokensPerS, start.tokensPerS);
-    setText(line, `At most ${say.rate(phase.tokensPerS)} tokens/s${change && `, ${change}`}`);
+    setText(line, `At most ${say.rate(phase.tokensPerS)} tokens/s${change && ` (${change})`}`);
     setText(values.compute, say.time(phase.computeSeconds));
     setText(values.memory, say.time(phase.memorySeconds));
     for (const [side, value] of Object.entries(values)) value.classList.toggle("kv-longer", side === phase.boundBy);
