@@ -20,6 +20,8 @@ from typing import Any
 from odd_configs import Pick, odd_configs
 
 from kvbook.accounting import ConfigError, cache_spec, fit_users, kv_head_choices, what_if
+from kvbook.accounting import roofline as roof
+from kvbook.accounting.dense import dense_weights, is_dense
 from kvbook.accounting.facts import gpus, models
 from kvbook.accounting.spec import POLICIES, CacheSpec
 from kvbook.accounting.tables import table
@@ -83,6 +85,7 @@ def vectors() -> dict[str, list[Any]]:
         "cases": list(cases()),
         "families": list(families()),
         "odd": list(odd(pick)),
+        "roofline": roofline(Pick(21)),
     }
 
 
@@ -258,6 +261,133 @@ def odd(pick: Pick) -> Iterator[Row]:
     sources += [case["config"] for case in read if isinstance(case["config"], dict)]
     for text in odd_configs(pick, sources, 600):
         yield [text, outcome(json.loads(text))]
+
+
+def roofline(pick: Pick) -> list[Row]:
+    """All rows of the roofline; each begins with what it asks."""
+    return [
+        *(["pairs", *row] for row in pair_rows(pick)),
+        *(["phase", *row] for row in phase_rows(pick)),
+        *(["sums", *row] for row in sum_rows(pick)),
+        *(["dense", *row] for row in dense_rows(pick)),
+        *(["bounds", *row] for row in bound_rows(pick)),
+    ]
+
+
+def pair_rows(pick: Pick) -> Iterator[Row]:
+    """[q_len, kv_len, window, chunked, pairs]"""
+    for turn in range(120):
+        kv_len = pick.one([*CONTEXTS, 2**40])
+        window = pick.one([None, 1, 7, 128, 1000, 4096, 2**40])
+        chosen = [
+            pick.one([1, 1, 2, 100, kv_len, kv_len, 2 * kv_len]),
+            kv_len,
+            window,
+            turn % 3 == 0,
+        ]
+        yield [*chosen, answer(lambda chosen=chosen: roof.pairs(*chosen))]
+    for chosen in ([1, 0], [0, 5], [1, 2**40 + 1], [3, 5, 0], [3, 5, -1, True]):
+        chosen = [*chosen, *[None, False][len(chosen) - 2 :]]
+        yield [*chosen, answer(lambda chosen=chosen: roof.pairs(*chosen))]
+
+
+SHAPES = [
+    [32, 32, 32, 128, 4096, 11_008, 32_000],
+    [32, 32, 8, 128, 4096, 14_336, 128_256],
+    [126, 128, 8, 128, 16_384, 53_248, 128_256],
+    [30, 9, 3, 64, 576, 1536, 49_152],
+    [3, 6, 2, 5, 7, 11, 13],
+]
+WIDTHS = [4, 2, 1, 0.5, 0.5625, 1.0625, 0.1]
+
+
+def phase_rows(pick: Pick) -> Iterator[Row]:
+    """[shape, [q_len, kv_len, batch], [bytes of a weight, of a cached value, logits], counts]"""
+    for turn in range(150):
+        shape = pick.one(SHAPES)
+        kv_len = max(1, pick.one(CONTEXTS))
+        lengths = [pick.one([1, kv_len, 1 + kv_len // 3]), kv_len, pick.one(BATCHES)]
+        options = [pick.one(WIDTHS), pick.one(WIDTHS), pick.one(["last", "all"])]
+        if turn % 50 == 49:
+            broken = pick.one([[0, 1, 1], [9, 8, 1], [1, 8, 0]])
+            lengths = broken
+        if turn % 50 == 29:
+            options = pick.one([[0, 2, "last"], [2, -1, "last"], [2, 2, "some"]])
+        yield [
+            shape,
+            lengths,
+            options,
+            counts(lambda s=shape, n=lengths, o=options: _phase(s, n, o)),
+        ]
+    for shape in ([0, *SHAPES[0][1:]], [*SHAPES[0][:2], 5, *SHAPES[0][3:]]):
+        broken = [1, 8, 1], [2, 2, "last"]
+        yield [shape, *broken, counts(lambda s=shape, n=broken[0], o=broken[1]: _phase(s, n, o))]
+
+
+def _phase(shape: Row, lengths: Row, options: Row) -> roof.Work:
+    names = ("weight_bytes_per_value", "cache_bytes_per_value", "logits")
+    return roof.phase(roof.Shape(*shape), *lengths, **dict(zip(names, options, strict=True)))
+
+
+def counts(compute: Callable[[], roof.Work]) -> Any:
+    """All whole numbers of a pass, or the sentence."""
+    found = answer(compute)
+    return (
+        found
+        if isinstance(found, dict)
+        else [answer(lambda n=n: n) for n in asdict(found).values()]
+    )
+
+
+def sum_rows(pick: Pick) -> Iterator[Row]:
+    """[model, [q_len, kv_len, batch], its attention_flops]: windows, chunks, and what is not told."""
+    for index, model in enumerate(models()):
+        spec = cache_spec(model.config)
+        for _ in range(4):
+            kv_len = max(1, pick.one(CONTEXTS))
+            chosen = [pick.one([1, kv_len, 1 + kv_len // 3]), kv_len, pick.one(BATCHES)]
+            found = answer(lambda spec=spec, chosen=chosen: roof.attention_flops(spec, *chosen))
+            yield [index, chosen, found]
+
+
+def dense_rows(pick: Pick) -> Iterator[Row]:
+    """[model, n_kv_heads or null, its weights] and, for a dense one, a pass of its sums."""
+    for index, model in enumerate(models()):
+        if not is_dense(model):
+            yield [index, None, answer(lambda model=model: dense_weights(model))]
+            continue
+        spec = cache_spec(model.config)
+        for heads in (None, *kv_head_choices(spec)):
+            changed = spec if heads is None else what_if(spec, n_kv_heads=heads)
+            yield [index, heads, [*asdict(dense_weights(model).with_cache(spec, changed)).values()]]
+
+
+def bound_rows(pick: Pick) -> Iterator[Row]:
+    """[counts, [flops_per_s, bytes_per_s], bytes of a weight, what follows]"""
+    rates = [[card.fp16_flops_dense, card.bandwidth_bytes_per_s] for card in gpus()]
+    rates = [rate for rate in rates if rate[0]] + [[1.5e11, 2.25e10], [0.1, 3]]
+    for _ in range(120):
+        kv_len = max(1, pick.one(CONTEXTS))
+        lengths = [pick.one([1, 1, kv_len]), kv_len, pick.one(BATCHES)]
+        options = [pick.one(WIDTHS), pick.one(WIDTHS), "last"]
+        work, rate = _phase(pick.one(SHAPES), lengths, options), pick.one(rates)
+        device = roof.Device(*rate)
+        found = [
+            work.intensity,
+            device.ridge,
+            device.attainable(work.intensity),
+            work.compute_seconds(device),
+            work.memory_seconds(device),
+            work.seconds(device),
+            work.tokens_per_s(device),
+            work.bound_by(device),
+            roof.weight_knee(device, options[0]),
+            roof.decode_knee(work, device),
+            roof.decode_ceiling(work, device),
+        ]
+        yield [counts(lambda work=work: work), rate, options[0], found]
+    for rate in ([0, 1], [1, -2]):
+        yield [[1, 2, 0, 4, 0], rate, 2, answer(lambda rate=rate: roof.Device(*rate))]
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from operator import index
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from kvbook.accounting import cache_spec, facts, fit_users, parameter_count
 from kvbook.accounting.spec import LARGEST
 from kvbook.accounting.tables import table
 from kvbook.accounting.whatif import what_if
+from kvbook.explorer.checks import choice, number, whole
 
 OWN = "own"  # the model that a config describes, the GPU that own_gb and own_gb_per_s describe
 WEIGHTS = {"released": 16, "32": 32, "16": 16, "8": 8, "4": 4}  # bits a parameter
@@ -115,25 +115,25 @@ class CapacityExplorer(anywidget.AnyWidget):
         start = {
             "model": model if model == OWN else facts.model(model).id,
             "config": text,
-            "parameters": _whole("parameters", parameters, 1, 10**14, optional=True),
-            "weights": _choice("weights", str(weights), WEIGHTS),
+            "parameters": whole("parameters", parameters, 1, 10**14, optional=True),
+            "weights": choice("weights", str(weights), WEIGHTS),
             "gpu": gpu if gpu == OWN else facts.gpu(gpu).name,
-            "memory": _choice("memory", memory, ("nominal", "reported")),
-            "own_gb": _number("own_gb", own_gb, 0.1, 100_000),
-            "own_gb_per_s": _number("own_gb_per_s", own_gb_per_s, 1, 1_000_000),
-            "context": _whole("context", context, 1, MAX_CONTEXT),
-            "batch": _whole("batch", batch, 1, 100_000),
-            "cache_dtype": _choice("cache_dtype", cache_dtype, table("dtypes")["dtypes"]),
-            "n_kv_heads": _whole("n_kv_heads", n_kv_heads, 1, 1024, optional=True),
-            "window": _whole("window", window, 1, MAX_CONTEXT, optional=True),
-            "sinks": _whole("sinks", sinks, 0, 1024),
-            "full_every": _whole("full_every", full_every, 2, 128, optional=True),
-            "policy": _choice("policy", policy, POLICIES),
-            "reserve": _whole("reserve", reserve, 1, 16 * MAX_CONTEXT, optional=True),
-            "block_size": _whole("block_size", block_size, 1, 65_536),
-            "tensor_parallel": _choice("tensor_parallel", tensor_parallel, (1, 2, 4, 8, 16)),
-            "utilization": _number("utilization", utilization, 0.01, 1),
-            "overhead_gb": _number("overhead_gb", overhead_gb, 0, 10_000),
+            "memory": choice("memory", memory, ("nominal", "reported")),
+            "own_gb": number("own_gb", own_gb, 0.1, 100_000),
+            "own_gb_per_s": number("own_gb_per_s", own_gb_per_s, 1, 1_000_000),
+            "context": whole("context", context, 1, MAX_CONTEXT),
+            "batch": whole("batch", batch, 1, 100_000),
+            "cache_dtype": choice("cache_dtype", cache_dtype, table("dtypes")["dtypes"]),
+            "n_kv_heads": whole("n_kv_heads", n_kv_heads, 1, 1024, optional=True),
+            "window": whole("window", window, 1, MAX_CONTEXT, optional=True),
+            "sinks": whole("sinks", sinks, 0, 1024),
+            "full_every": whole("full_every", full_every, 2, 128, optional=True),
+            "policy": choice("policy", policy, POLICIES),
+            "reserve": whole("reserve", reserve, 1, 16 * MAX_CONTEXT, optional=True),
+            "block_size": whole("block_size", block_size, 1, 65_536),
+            "tensor_parallel": choice("tensor_parallel", tensor_parallel, (1, 2, 4, 8, 16)),
+            "utilization": number("utilization", utilization, 0.01, 1),
+            "overhead_gb": number("overhead_gb", overhead_gb, 0, 10_000),
         }
         if start["model"] == OWN and config is None:
             raise ValueError('model is "own"; give its config too.')
@@ -220,34 +220,3 @@ def _config(text: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError("config is JSON, but not an object with keys and values.")
     return config
-
-
-def _choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
-    choices = list(allowed)
-    if isinstance(value, bool) or value not in choices:
-        listed = ", ".join(map(str, choices))
-        raise ValueError(f"{name} is {value!r}; it must be one of {listed}.")
-    return value
-
-
-def _whole(name: str, value: Any, low: int, high: int, optional: bool = False) -> int | None:
-    """A whole number (NumPy's too) within low..high, or None where that is allowed."""
-    if value is None and optional:
-        return None
-    try:
-        number = None if isinstance(value, bool) else index(value)
-    except TypeError:
-        number = None
-    if number is None or not low <= number <= high:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number from {low} to {high}.")
-    return number
-
-
-def _number(name: str, value: Any, low: float, high: float) -> float:
-    try:
-        number = math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not low <= number <= high:
-        raise ValueError(f"{name} is {value!r}; it must be a number from {low} to {high}.")
-    return number

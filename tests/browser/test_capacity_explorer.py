@@ -391,6 +391,7 @@ def test_two_on_a_page_do_not_fight_for_the_address(
     two = CapacityExplorer(), CapacityExplorer(model="gemma-3-27b", context=32_768)
     url = publish(page_of(*two))
     page = open_page(f"{url}#kv:context=8192")
+    expect(page.locator(".kvbook-explorer")).to_have_count(2)
     first, second = page.locator(".kvbook-explorer").all()
     say(first, "15 users fit")
     say(second, "8 users fit with 32,768 tokens each: Gemma 3 27B")

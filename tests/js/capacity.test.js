@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { fault } from "../../kvbook/explorer/src/common/fields.js";
 import { cut } from "../../kvbook/explorer/src/capacity/bar.js";
 import { decodeBound } from "../../kvbook/explorer/src/capacity/bound.js";
 import { decades, samples } from "../../kvbook/explorer/src/capacity/chart.js";
 import { command, compact, python } from "../../kvbook/explorer/src/capacity/commands.js";
-import { nearest, octaves } from "../../kvbook/explorer/src/capacity/controls.js";
+import { nearest, octaves } from "../../kvbook/explorer/src/common/inputs.js";
 import { CACHE_DTYPES, parseConfig } from "../../kvbook/explorer/src/capacity/engine.js";
-import { GPUS, hasExperts, MODELS, OWN } from "../../kvbook/explorer/src/capacity/facts.js";
+import { GPUS, hasExperts, MODELS, OWN } from "../../kvbook/explorer/src/common/facts.js";
 import { alone, crossings, figures, firstAbove, sizeAt } from "../../kvbook/explorer/src/capacity/figures.js";
 import { isOurs, read, write } from "../../kvbook/explorer/src/capacity/hash.js";
 import { parameterNumber } from "../../kvbook/explorer/src/capacity/paste.js";
@@ -14,10 +15,10 @@ import { PRESETS, withBatch } from "../../kvbook/explorer/src/capacity/presets.j
 import * as stateModule from "../../kvbook/explorer/src/capacity/state.js";
 import { techniques } from "../../kvbook/explorer/src/capacity/techniques.js";
 import { saving } from "../../kvbook/explorer/src/capacity/techniques_view.js";
-import { logScale } from "../../kvbook/explorer/src/capacity/svg.js";
+import { logScale } from "../../kvbook/explorer/src/common/svg.js";
 import * as text from "../../kvbook/explorer/src/capacity/text.js";
 
-const { FIELDS, fault, fromTraits, INITIAL, POLICIES, same, settle, toTraits } = stateModule;
+const { FIELDS, fromTraits, INITIAL, POLICIES, same, settle, toTraits } = stateModule;
 const at = (changes = {}) => ({ ...INITIAL, ...changes });
 const shown = (changes) => figures(at(changes));
 const CONFIG = '{"model_type": "llama", "num_hidden_layers": 3, "num_attention_heads": 6,\n "hidden_size": 48}';

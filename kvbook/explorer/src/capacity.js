@@ -1,37 +1,35 @@
 // The capacity explorer: how many users fit on a card, and what each technique buys.
+import { answerIn } from "./common/answer.js";
 import { button, enable } from "./common/controls.js";
 import { h, setText } from "./common/dom.js";
 import { explorer } from "./common/explorer.js";
+import { OWN } from "./common/facts.js";
+import { link as linkOf } from "./common/link.js";
 import { save, watch } from "./common/model.js";
+import { openForPrint } from "./common/print.js";
 import { fold } from "./common/table.js";
 import { bar as barOf, cut } from "./capacity/bar.js";
 import { chart as chartOf, samples } from "./capacity/chart.js";
 import { codeFold } from "./capacity/code.js";
 import { windows } from "./capacity/engine.js";
-import { OWN } from "./capacity/facts.js";
-import { crossings, figures, sizeAt } from "./capacity/figures.js";
 import { factList, formulaBlock } from "./capacity/facts_view.js";
-import { link as linkOf } from "./capacity/link.js";
+import { crossings, figures, sizeAt } from "./capacity/figures.js";
+import * as hash from "./capacity/hash.js";
 import { pasteFold } from "./capacity/paste.js";
 import { PRESETS, withBatch } from "./capacity/presets.js";
-import { openForPrint } from "./capacity/print.js";
 import { settings as settingsOf } from "./capacity/settings.js";
-import { FIELDS, fromTraits, MAX_CONTEXT, same, settle, toTraits } from "./capacity/state.js";
 import { tables } from "./capacity/tables.js";
 import { baseline, techniques } from "./capacity/techniques.js";
 import { techniqueList } from "./capacity/techniques_view.js";
 import { cards, finding, headline as answer, sequences, verdict } from "./capacity/text.js";
-
-const SPOKEN_AFTER = 700; // ms after the last change
+import { FIELDS, fromTraits, MAX_CONTEXT, same, settle, toTraits } from "./capacity/state.js";
 
 function render({ model, el }) {
   const { root, headline } = explorer(el, "Explorer: how many users fit on a GPU");
-  root.classList.add("kvbook-capacity");
-  headline.removeAttribute("aria-live"); // a drag would have every number read out
-  const spoken = h("p", { class: "kv-spoken", role: "status" });
+  root.classList.add("kv-calculator", "kvbook-capacity");
+  const said = answerIn(headline);
   const status = h("p", { class: "kv-status kv-message", role: "status", hidden: true });
   let state, found; // what was asked for, and the last figures that there are
-  let speaking = null;
 
   const start = () => fromTraits((trait) => model.get("start")?.[trait]);
   const say = (text) => {
@@ -71,7 +69,6 @@ function render({ model, el }) {
   const code = codeFold(() => ({ state, found, address: link?.address(state) ?? null }));
   const details = fold("The same as tables", () => tables(state, found));
   root.append(
-    spoken,
     status,
     bar.element,
     controls.main,
@@ -88,7 +85,7 @@ function render({ model, el }) {
   const link =
     model.get("link") === false
       ? null
-      : linkOf(root, { start, onRead: (changes) => readAddress(changes), onFault: say });
+      : linkOf(root, hash, { start, onRead: (changes) => readAddress(changes), onFault: say });
   const readAddress = (changes) => {
     const next = { ...start(), ...changes };
     figures(next); // or a sentence
@@ -133,10 +130,7 @@ function render({ model, el }) {
     root.classList.toggle("kv-stale", wrong !== null);
     const [what, rest] =
       wrong === null ? answer(state, found) : ["These settings do not go together.", wrong];
-    setText(headline, "");
-    headline.append(h("strong", {}, what), " ", h("span", {}, rest));
-    clearTimeout(speaking);
-    speaking = setTimeout(() => setText(spoken, `${what} ${rest}`), SPOKEN_AFTER);
+    said.show(what, rest);
     enable(reset, !same(state, start()));
     PRESETS.forEach(({ changes }, i) => {
       const on = Object.entries(changes).every(([name, value]) => state[name] === value);
@@ -163,7 +157,7 @@ function render({ model, el }) {
   resized.observe(chart.element);
   const printing = openForPrint([code, details]);
   return () => {
-    clearTimeout(speaking);
+    said.stop();
     resized.disconnect();
     printing.stop();
     stopWatching();

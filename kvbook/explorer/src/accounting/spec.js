@@ -150,7 +150,8 @@ export function checkCount(name, value, { low = 1, high = LARGEST } = {}) {
   whole(name, value, { low, high });
 }
 
-function checkChoice(name, value, allowed) {
+/** Nothing if the value is one of those allowed; otherwise a ConfigError that names it. */
+export function checkChoice(name, value, allowed) {
   if (allowed.includes(value)) return;
   throw new ConfigError(`${name} is ${shown(value)}; it must be one of ${allowed.join(", ")}.`);
 }

@@ -1,5 +1,5 @@
 import { h, setText, uid } from "../common/dom.js";
-import { logScale, set, svg } from "./svg.js";
+import { logScale, set, svg } from "../common/svg.js";
 import { count, decimal } from "./text.js";
 
 const LOW = 64; // tokens, at the left edge

@@ -1,6 +1,6 @@
 // The state as a program and as a command, for where kvbook is installed. They give the same numbers. No DOM here.
 import { overheadBytes } from "./figures.js";
-import { OWN } from "./facts.js";
+import { OWN } from "../common/facts.js";
 
 /** A JSON text without the spaces and line ends between its values; its numbers stay as they were written. */
 export function compact(text) {

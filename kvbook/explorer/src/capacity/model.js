@@ -1,6 +1,6 @@
 // The model and the card that a state names, as the accounting takes them. No DOM here.
 import { cacheSpec, kvHeadChoices, nbytes, parseConfig, whatIf } from "./engine.js";
-import { gpuOf, hasExperts, modelOf, OWN } from "./facts.js";
+import { gpuOf, hasExperts, modelOf, OWN } from "../common/facts.js";
 
 const LONGEST = 2 ** 40; // tokens; a file that says more says nothing
 const FAR = { context: 2 ** 20 }; // where every window shows

@@ -1,7 +1,7 @@
 import { h, setText, uid } from "../common/dom.js";
 import { compact } from "./commands.js";
 import { cacheSpec, parseConfig } from "./engine.js";
-import { OWN } from "./facts.js";
+import { OWN } from "../common/facts.js";
 
 const MOST = 1e14; // parameters
 

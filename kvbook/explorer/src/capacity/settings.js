@@ -1,8 +1,8 @@
 // The controls: six that matter most, the rest behind a fold. Each shows the state and asks for a change of it.
 import { button, enable } from "../common/controls.js";
 import { h } from "../common/dom.js";
-import { number, octaves, select, steps } from "./controls.js";
-import { GPUS, MODELS, OWN } from "./facts.js";
+import { number, octaves, select, steps } from "../common/inputs.js";
+import { GPUS, MODELS, OWN } from "../common/facts.js";
 import { weightsFor } from "./model.js";
 import { CACHE_DTYPES, FIELDS, MAX_CONTEXT, PARALLEL } from "./state.js";
 import { binary, CACHE_NAMES, count, decimal, tokens, WEIGHT_NAMES } from "./text.js";

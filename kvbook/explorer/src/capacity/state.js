@@ -1,6 +1,6 @@
-// The state: everything that the explorer shows follows from it. One table says, for each setting, its name, the
-// trait and the key in the address that carry it, where it starts and what it may be. No DOM here.
-import { GPUS, MODELS, OWN } from "./facts.js";
+// The state: everything that the explorer shows follows from it. No DOM here.
+import { GPUS, MODELS, OWN } from "../common/facts.js";
+import { carriedBy, decimal, field, initialOf, oneOf, optional, text, whole } from "../common/fields.js";
 
 export const MAX_CONTEXT = 2 ** 20;
 export const MAX_CONFIG = 1_000_000; // characters of a pasted file
@@ -8,40 +8,6 @@ export const CACHE_DTYPES = ["float16", "bfloat16", "fp8", "int8", "int4", "q8_0
 export const WEIGHTS = ["released", "32", "16", "8", "4"]; // as published, or bits a parameter
 export const POLICIES = ["exact", "reserve", "paged", "all_layers_full"];
 export const PARALLEL = [1, 2, 4, 8, 16];
-
-const count = (n) => n.toLocaleString("en-US");
-const oneOf = (choices) => ({
-  check: (value) => (choices.includes(value) ? null : `must be one of ${choices.join(", ")}`),
-  read: (text) => choices.find((choice) => String(choice) === text),
-});
-const whole = (low, high) => ({
-  check: (v) =>
-    Number.isInteger(v) && v >= low && v <= high
-      ? null
-      : `must be a whole number from ${count(low)} to ${count(high)}`,
-  read: (text) => (/^\d{1,15}$/.test(text) ? Number(text) : undefined),
-  low,
-  high,
-});
-const decimal = (low, high) => ({
-  check: (v) =>
-    Number.isFinite(v) && v >= low && v <= high
-      ? null
-      : `must be a number from ${count(low)} to ${count(high)}`,
-  read: (text) => (/^\d{1,9}(\.\d{1,9})?$/.test(text) ? Number(text) : undefined),
-  low,
-  high,
-});
-const text = (longest) => ({
-  check: (v) =>
-    typeof v === "string" && v.length <= longest
-      ? null
-      : `must be a text of at most ${count(longest)} characters`,
-  read: (v) => v,
-});
-const optional = (kind) => ({ ...kind, check: (v) => (v === null ? null : kind.check(v)), optional: true });
-
-const field = (name, trait, key, initial, kind) => ({ name, trait, key, initial, ...kind });
 
 export const FIELDS = [
   field("model", "model", "model", "llama-2-7b", oneOf([...MODELS.map(({ id }) => id), OWN])),
@@ -67,33 +33,8 @@ export const FIELDS = [
   field("overheadGb", "overhead_gb", "overhead", 0, decimal(0, 10_000)),
 ];
 
-export const INITIAL = Object.freeze(Object.fromEntries(FIELDS.map(({ name, initial }) => [name, initial])));
-
-/** The sentence that says what is wrong with a setting's value, or null. */
-export function fault({ trait, check }, value) {
-  const wrong = check(value);
-  return wrong === null ? null : `${trait} is ${shown(value)}; it ${wrong}.`;
-}
-
-function shown(value) {
-  const written = JSON.stringify(value) ?? String(value);
-  return written.length <= 40 ? written : `${written.slice(0, 37)}...`;
-}
-
-/** The state that a widget's traits hold; a value that is not allowed stays where it starts. */
-export function fromTraits(get) {
-  const value = (f) => get(f.trait);
-  return Object.fromEntries(FIELDS.map((f) => [f.name, f.check(value(f)) === null ? value(f) : f.initial]));
-}
-
-/** Some settings as a widget's traits. */
-export function toTraits(changes) {
-  return Object.fromEntries(
-    FIELDS.filter(({ name }) => name in changes).map(({ name, trait }) => [trait, changes[name]]),
-  );
-}
-
-export const same = (a, b) => FIELDS.every(({ name }) => a[name] === b[name]);
+export const INITIAL = initialOf(FIELDS);
+export const { fromTraits, toTraits, same } = carriedBy(FIELDS);
 
 /** Changes to a state with what follows from them: a setting that lost its meaning goes back to its start. */
 export function settle(state, changes) {

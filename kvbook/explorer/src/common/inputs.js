@@ -1,5 +1,5 @@
 // The explorer's labelled native inputs. Each show(…) sets what a control says, and why it may be off.
-import { h, setText, uid } from "../common/dom.js";
+import { h, setText, uid } from "./dom.js";
 
 function framed(label, kind, ...inputs) {
   const reason = h("span", { class: "kv-reason", id: uid() });

@@ -1,8 +1,6 @@
 // The page's address follows one explorer, the first that asks for it. It is replaced, not added to, so that the
 // back button leads where it led before.
-import { fits, isOurs, read, write } from "./hash.js";
-
-const OWNER = Symbol.for("kvbook.capacity.address");
+const OWNER = Symbol.for("kvbook.address");
 const AFTER = 300; // ms after the last change; browsers limit how often an address may be set
 
 /** Whether this page's address is the reader's: not a frame's, and not that of JupyterLab. */
@@ -14,8 +12,12 @@ function isPage() {
   );
 }
 
-/** onRead(changes) gets what the address says, onFault(sentence) what is wrong with it. null: another has it. */
-export function link(root, { start, onRead, onFault }) {
+/**
+ * `hash` is what hashOf gives. onRead(changes) gets what the address says, onFault(sentence) what is wrong with it.
+ * null: another explorer has the address.
+ */
+export function link(root, hash, { start, onRead, onFault }) {
+  const { fits, isOurs, read, write } = hash;
   if (!isPage() || window[OWNER]?.isConnected) return null;
   window[OWNER] = root;
   let timer = null;
@@ -29,12 +31,12 @@ export function link(root, { start, onRead, onFault }) {
     }
   };
   const put = (state) => {
-    const hash = write(state, start());
-    if (!fits(hash) || hash === location.hash || (hash === "" && !isOurs(location.hash))) return;
+    const tail = write(state, start());
+    if (!fits(tail) || tail === location.hash || (tail === "" && !isOurs(location.hash))) return;
     try {
-      history.replaceState(history.state, "", hash || location.pathname + location.search);
+      history.replaceState(history.state, "", tail || location.pathname + location.search);
     } catch {
-      location.replace(hash || "#"); // where a page from disk may not name itself
+      location.replace(tail || "#"); // where a page from disk may not name itself
     }
   };
   const follow = (state) => {
@@ -42,8 +44,8 @@ export function link(root, { start, onRead, onFault }) {
     timer = setTimeout(put, AFTER, state);
   };
   const address = (state) => {
-    const hash = write(state, start());
-    return fits(hash) ? location.href.split("#")[0] + hash : null;
+    const tail = write(state, start());
+    return fits(tail) ? location.href.split("#")[0] + tail : null;
   };
   const stop = () => {
     clearTimeout(timer);
