@@ -451,5 +451,5 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 #
 # ## Next
 #
-# You know what each technique would buy. The next lessons build them and ask what they cost. (Still to
-# come: memory measured on a GPU, two phases, fewer heads, fewer bits, windows, paging.)
+# 30 users fit. How fast are they served, and would more of them make it slower?
+# [Lesson 6](06_roofline.ipynb) counts what a pass computes and what it moves.

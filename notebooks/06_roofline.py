@@ -68,6 +68,7 @@ from kvbook.accounting.facts import gpu, gpus, model
 from kvbook.accounting.roofline import Shape, decode_step, device_of, phase, prefill, ridge
 from kvbook.accounting.roofline import decode_ceiling, decode_knee, weight_knee
 from kvbook.accounting.roofline import time_per_token, time_to_first_token
+from kvbook.explorer.roofline import RooflineExplorer
 from kvbook.models import smollm2
 
 plotting.use_style()
@@ -668,19 +669,28 @@ assert decode_step(llama3, 131_072).cache_bytes > decode_step(llama3, 131_072).w
 # %% [markdown]
 # ## Explore
 #
-# Change the model, the card, the context, or the batch, and run the cell. What turns a step
-# compute-bound? Try a context of 16, or a cache in fp8 (1 byte a value).
+# Move prefill and decode on the roofline of a card, or of this machine. The lines are bounds. The dots beside
+# them, on *your machine*, are the passes that were timed above.
 
 # %%
-card, context_len, users, kv_bytes = "H100 SXM", 2048, 64, 2
-peaks = device_of(gpu(card))
-for name, of in served.items():
-    step = decode_step(of, context_len, users, cache_bytes_per_value=kv_bytes)
-    print(
-        f"{model(name).name:13} on {card}, {users} × {context_len:,} tokens: "
-        f"{step.bound_by(peaks)}-bound, at most {step.tokens_per_s(peaks):,.0f} tokens per second"
+timed = [
+    RooflineExplorer.point(
+        f"decode, batch {batch}", "decode", points[batch], medians["batch", batch]
     )
-    assert step.seconds(peaks) == max(step.compute_seconds(peaks), step.memory_seconds(peaks))
+    for batch in batches
+]
+timed += [
+    RooflineExplorer.point(
+        f"prefill of {n}", "prefill", prefill(shape, n, **fp32), medians["prefill", n]
+    )
+    for n in prompts
+]
+own = {"own_gb_per_s": machine.bytes_per_s / GB, "own_tflops": machine.flops_per_s / 1e12}
+RooflineExplorer(measured=timed, **own)
+
+# %% [markdown]
+# Raise the batch: which of the two points moves, and when does decode reach the ridge? Then lengthen the
+# context until it comes back. Try a cache in int4: what does it do for a short context, and for a long one?
 
 # %% [markdown]
 # ## Check yourself
