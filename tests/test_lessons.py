@@ -35,6 +35,13 @@ IGNORED = [
     ("02_cache", "reading = median_ms("),
     ("02_cache", "context_slider = "),
     ("02_cache", "context_slider.value"),
+    ("04_measure", "start = resident_nbytes("),
+    ("04_measure", "print(cuda_nbytes()"),
+    ("04_measure", "names = ("),
+    ("04_measure", "for (kind, context), found in steps.items():\n    low"),
+    ("04_measure", 'for batch, found in frontier:\n    print(f"batch {batch}: the last'),
+    ("04_measure", "sliders = {"),
+    ("04_measure", 'sliders["context"].value'),
     ("05_users", "context_slider = "),
     ("05_users", "context_slider.value"),
 ]

@@ -1,23 +1,24 @@
-"""placeholder"""
+"""Lesson 4 — Does memory match?. Generated from notebooks/04_measure.py by `make lessons`: edit that."""
+
 import ctypes
 import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 
 def tensors(obj: Any, seen: dict[int, Any] | None = None) -> Iterator[Tensor]:
     """Every tensor that can be reached from an object: its attributes, in lists, tuples, dicts."""
     seen = {} if seen is None else seen
-    if id(obj) in seen or isinstance(obj, type):
+    if id(obj) in seen or isinstance(obj, type | ModuleType):
         return
-    seen[id(obj)] = obj  # keeps it alive, so that its id is not given to another object
+    seen[id(obj)] = obj  # keeps it alive, so that no other object gets its id
     if isinstance(obj, Tensor):
         yield obj
     slots = [name for cls in type(obj).__mro__ for name in getattr(cls, "__slots__", ())]
@@ -74,8 +75,8 @@ class Watch(TorchDispatchMode):
     """Sees every operation inside a `with` block: bytes alive, their peak, bytes of rows written.
 
     `live` and `peak` count the storages of `held` (any objects) and of what is made in the block.
-    `written` counts what torch.cat, clone and copies into a tensor write. What an operation uses
-    inside and gives back is not seen.
+    `written` counts what torch.cat and writing into part of a tensor write. What an operation uses
+    inside and gives back before it ends is not seen.
     """
 
     def __init__(self, *held: Any) -> None:
@@ -101,7 +102,7 @@ class Watch(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         given = {storage._cdata for storage in storages([args, kwargs])}
         self.add([storage for storage in storages(result) if storage._cdata not in given])
-        source = {"cat": result, "clone": result, "copy_": args[:1], "index_put_": args[2:3]}
-        written = source.get(func.overloadpacket.__name__)
-        self.written += sum(t.numel() * t.element_size() for t in tree_leaves(written) if isinstance(t, Tensor))
+        source = {"cat": result, "index_put_": args[2:3], "copy_": args[:1]}
+        rows = tensors(source.get(func.overloadpacket.__name__))
+        self.written += sum(row.numel() * row.element_size() for row in rows)
         return result

@@ -55,7 +55,7 @@ WHATS = ("grid", "written", "step", "pass", "frontier")
 def label(job: Job) -> str:
     """A job in a few words, for progress and for errors."""
     known = [job.get(name) for name in ("kind", "dtype")]
-    size = f"{job['context']:,} × {job['batch']}" if "context" in job else ""
+    size = f"{job['context']:,} x {job['batch']}" if "context" in job else ""
     other = f"prompt {job['prompt']}" if "prompt" in job else ""
     batch = f"batch {job['batch']}" if job["what"] == "frontier" else ""
     return " ".join(str(part) for part in (job["what"], *known, size, other, batch) if part)

@@ -121,7 +121,7 @@ def frontier(
     """The longest context that fits, found by allocating, and the predicted one.
 
     For a kind that reserves its capacity at once, so that allocating is enough to find out; the
-    longest is filled as well. `per_token` is the cost of one more token in all sequences.
+    longest is filled as well, and where that fails a thousandth is taken off until it works. `per_token` is the cost of one more token in all sequences.
     On a CPU the process may take `budget` bytes more than it has: RLIMIT_AS, which this process
     then keeps. On a GPU without a budget: all that is free, up to its real out-of-memory error.
     """
@@ -137,6 +137,7 @@ def frontier(
     torch.ones(2**20, device=device).sum().item()  # starts PyTorch's threads: they map memory, too
     _fits(allocate, 2**50 // KINDS[kind].predict(spec, 1, batch, dtype))  # as does a first error
     _collect()
+    small = torch.ones(1, device=device)  # on a GPU: a piece for small tensors, reserved beforehand
     if device == "cuda":
         free, total = torch.cuda.mem_get_info()
         budget = free if budget is None else min(budget, free)
@@ -150,8 +151,11 @@ def frontier(
     per_token = KINDS[kind].predict(spec, 1, batch, dtype)
     predicted = budget // per_token
     last = longest(lambda context: _fits(allocate, context), 2 * predicted + 2)
-    while last and not _fits(lambda context: fill(allocate(context), context, 16), last):
-        last -= 1  # every page must be usable, beside the rows that are on their way in
+    while last and not _fits(
+        lambda context: fill(allocate(context), context, 1 + context // 256), last
+    ):
+        last -= 1 + last // 1000  # every page must be usable, beside the rows on their way in
+    del small
     return {"budget": budget, "per_token": per_token, "predicted": predicted, "last": last}
 
 
@@ -179,16 +183,20 @@ def limit_address_space(budget: int) -> None:
 
 
 def forward(dtype: str, prompt: int, last_only: bool, device: str) -> dict[str, Any]:
-    """One pass of a decoder of SmolLM2's shape, random weights: what is alive beside the cache.
+    """One pass of a decoder of SmolLM2's shape, all weights 0: what is alive beside the cache.
 
     `activations` is the peak over weights and cache, the logits among it.
     """
     config = DecoderConfig(**smollm2.CONFIG)
-    with torch.device(device):
+    with torch.device("meta"):
         decoder = Decoder(config).to(getattr(torch, dtype)).requires_grad_(False)
-        ids = torch.zeros(1, prompt, dtype=torch.long)
+    decoder.to_empty(device=device)
+    for weight in decoder.parameters():
+        weight.zero_()
+    ids = torch.zeros(1, prompt, dtype=torch.long, device=device)
     cache = KINDS["preallocated"].build(config, 1, prompt, dtype, device)
-    decoder(ids, cache, last_only=last_only)  # what PyTorch sets up once
+    if device == "cuda":
+        decoder(ids, cache, last_only=last_only)  # what PyTorch sets up once
     _collect()
     steady = cuda_nbytes().get("allocated", 0)
     cache.reset()
@@ -217,22 +225,27 @@ MEASURE: dict[str, Callable[..., dict[str, Any]]] = {
 def _fits(allocate: Callable[[int], object], context: int) -> bool:
     try:
         allocate(context)
-        return True
+        fits = True
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         if "memory" not in str(error):
             raise
-    gc.collect()  # a half that was allocated may hang on the error's traceback
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return False
+        fits = False
+    _give_back()  # where mmap fails, the C library may have grown its heap instead
+    return fits
 
 
 def _collect() -> None:
     """Give back what is no longer used, and forget earlier peaks."""
+    _give_back()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _give_back() -> None:
     gc.collect()
+    resident_nbytes(trim=True)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
 
 
 def _process(device: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, in two lines of logic: one line that is redrawn, or a few where it cannot be."""
+"""A progress bar on stderr: one line that is redrawn, or ten lines where it cannot be."""
 
 import sys
 import time
@@ -34,4 +34,4 @@ class Progress:
 
     @staticmethod
     def _print(text: str, end: str = "\n") -> None:
-        print(text.encode("ascii", "replace").decode(), end=end, file=sys.stderr, flush=True)
+        print(text, end=end, file=sys.stderr, flush=True)

@@ -77,7 +77,7 @@ def newest(folder: Path, device: str) -> tuple[str, dict[str, Any]] | None:
     """The name and content of the latest finished memory record of a device type; None if none."""
     found = []
     for path in sorted(folder.glob("*.json")):
-        if path.name != "mine.json" and _is_memory(path):
+        if path.name != "mine.json" and is_memory(path):
             record = read(path)
             if record["finished"] and record["device"]["type"] == device:
                 found.append((record["date"], path.name, record))
@@ -126,9 +126,8 @@ def unexplained(job: Job, result: dict[str, Any]) -> list[str]:
 
     def near(name: str, value: float, expected: float, within: float) -> None:
         if abs(value - expected) > within * expected:
-            found.append(
-                f"{label(job)}: {name} is {value:,}, not {expected:,} to within {within:.0%}."
-            )
+            much = f" to within {within:.0%}" if within else ""
+            found.append(f"{label(job)}: {name} is {value:,}, not {expected:,}{much}.")
 
     what = job["what"]
     if what == "pass":
@@ -183,7 +182,8 @@ def _check_point(point: Any, record: dict[str, Any]) -> None:
         raise ConfigError(odd[0])
 
 
-def _is_memory(path: Path) -> bool:
+def is_memory(path: Path) -> bool:
+    """Whether the file says that it is a memory record, sound or not."""
     try:
         return json.loads(path.read_text(encoding="utf-8")).get("record") == "memory"
     except (OSError, ValueError, AttributeError):

@@ -45,7 +45,7 @@ def measure(
         for job in todo:
             progress.step(label(job))
             job, result = next(source)
-            odd += records.unexplained(job, result)
+            odd += records.unexplained(job, result)[:1]
             record["points"].append({"job": job, "result": result})
             records.write(path, record)
             progress.done()
@@ -95,10 +95,10 @@ def _begun(path: Path, head: dict[str, Any], force: bool) -> dict[str, Any]:
     """The unfinished record of this very run, or a new one. Raises ConfigError if another lies there."""
     if not path.exists():
         return head
+    if force and records.is_memory(path):
+        return head
     record = records.read(path)
     if all(record[name] == head[name] for name in SAME) and not record["finished"]:
         return record
-    if force:
-        return head
     state = "a finished run" if record["finished"] else "another run or machine"
     raise ConfigError(f"{path.name} holds {state}; give another --out, or --force to replace it.")
