@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def tensors(obj: Any, seen: dict[int, Any] | None = None) -> Iterator[Tensor]:
-    """Every tensor that can be reached from an object: its attributes, in lists, tuples, dicts."""
+    """Every tensor that an object reaches: its attributes, in lists, tuples, dicts, sets."""
     seen = {} if seen is None else seen
     if id(obj) in seen or isinstance(obj, type | ModuleType):
         return
@@ -38,7 +38,7 @@ def storages(obj: Any) -> list[torch.UntypedStorage]:
 
 
 def held_nbytes(obj: Any) -> int:
-    """Bytes that an object keeps alive: whole storages, however little of them its tensors show."""
+    """Bytes that an object keeps alive: whole storages, however little its tensors show."""
     return sum(storage.nbytes() for storage in storages(obj))
 
 
@@ -75,8 +75,8 @@ class Watch(TorchDispatchMode):
     """Sees every operation inside a `with` block: bytes alive, their peak, bytes of rows written.
 
     `live` and `peak` count the storages of `held` (any objects) and of what is made in the block.
-    `written` counts what torch.cat and writing into part of a tensor write. What an operation uses
-    inside and gives back before it ends is not seen.
+    `written` counts what torch.cat and writing into part of a tensor write. What an operation
+    uses inside and gives back before it ends is not seen.
     """
 
     def __init__(self, *held: Any) -> None:

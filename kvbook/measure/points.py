@@ -120,10 +120,11 @@ def frontier(
 ) -> dict[str, Any]:
     """The longest context that fits, found by allocating, and the predicted one.
 
-    For a kind that reserves its capacity at once, so that allocating is enough to find out; the
-    longest is filled as well, and where that fails a thousandth is taken off until it works. `per_token` is the cost of one more token in all sequences.
-    On a CPU the process may take `budget` bytes more than it has: RLIMIT_AS, which this process
-    then keeps. On a GPU without a budget: all that is free, up to its real out-of-memory error.
+    For a kind that reserves its capacity at once, so that allocating is enough to find out. The
+    longest is filled as well; where that fails a thousandth is taken off until it works. On a CPU
+    the process may take `budget` bytes more than it has: RLIMIT_AS, which this process then keeps.
+    On a GPU without a budget: all that is free, up to its real out-of-memory error. `per_token` is
+    the cost of one more token in every sequence.
     """
     spec, config = shape(model)
     build = KINDS[kind].build
