@@ -5,6 +5,7 @@ BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 NODE    := node_modules/.package-lock.json
 SITE    := _build/html
+OUT     := measurements/mine.json
 
 # The same settings for every run. Threads that wait give their core to others: these runs share cores.
 export PYTHONHASHSEED := 0
@@ -13,7 +14,7 @@ export HF_HUB_OFFLINE := 1
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lessons lab bundles format model clean node-found browser-found
+.PHONY: help book test check lessons lab measure bundles format model clean node-found browser-found
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -44,6 +45,9 @@ lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks f
 
 lab: $(READY) model ## open the lessons in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir . notebooks/01_decoder.ipynb
+
+measure: $(READY) ## fill caches of many shapes and compare with the prediction; OUT=measurements/NAME.json names the record
+	@$(BIN)/python -m kvbook measure --out $(OUT)
 
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs

@@ -1,4 +1,4 @@
-"""python -m kvbook: `size` says what the KV cache of a config.json costs, and how many users fit.
+"""python -m kvbook: `size` says what the KV cache of a config.json costs, `measure` whether it does.
 
 Exit status 0 with the answer on stdout; 2 with one line on stderr that names what is wrong.
 """
@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from kvbook.accounting import size
 from kvbook.accounting.errors import ConfigError
+from kvbook.measure import command as measure
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(prog="python -m kvbook", description="What a KV cache costs.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     size.add_command(commands)
+    measure.add_command(commands)
     given = parser.parse_args(arguments)
     try:
         if hasattr(sys.stdout, "reconfigure"):

@@ -1,0 +1,37 @@
+"""A progress bar on stderr: one line that is redrawn, or ten lines where it cannot be."""
+
+import sys
+import time
+
+WIDTH = 24
+
+
+class Progress:
+    """`step` says what is being done; `done` counts it. Redraws on a terminal, else a line a tenth."""
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self.total, self.count, self.start = total, done, time.monotonic()
+        self.redraws = sys.stderr.isatty()
+
+    def step(self, text: str) -> None:
+        """Show what is being done now."""
+        full = WIDTH * self.count // max(1, self.total)
+        minutes, seconds = divmod(int(time.monotonic() - self.start), 60)
+        bar = f"[{'#' * full:{WIDTH}}] {self.count}/{self.total} {minutes}:{seconds:02} {text}"
+        if self.redraws:
+            self._print(f"\r{bar[:99]:99}", end="")
+        elif self.count * 10 // max(1, self.total) > (self.count - 1) * 10 // max(1, self.total):
+            self._print(bar)
+
+    def done(self) -> None:
+        """One more is done."""
+        self.count += 1
+
+    def close(self) -> None:
+        """Leave the line."""
+        if self.redraws:
+            self._print("")
+
+    @staticmethod
+    def _print(text: str, end: str = "\n") -> None:
+        print(text, end=end, file=sys.stderr, flush=True)
