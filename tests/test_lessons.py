@@ -37,6 +37,9 @@ IGNORED = [
     ("02_cache", "context_slider.value"),
     ("05_users", "context_slider = "),
     ("05_users", "context_slider.value"),
+    ("06_roofline", "threads = f"),
+    ("06_roofline", 'print(f"measured: decode'),
+    ("06_roofline", 'print("measured: one sequence'),
 ]
 BONES = [
     "What you need",

@@ -108,7 +108,7 @@ class Device:
 
     @property
     def ridge(self) -> float:
-        """Flops per byte from which compute, not memory, sets the bound (Williams et al. 2009)."""
+        """Flops per byte from which compute sets the bound, not memory (Williams 2009)."""
         return self.flops_per_s / self.bytes_per_s
 
     def attainable(self, intensity: float) -> float:
@@ -161,7 +161,7 @@ class Work:
 
     @property
     def weight_intensity(self) -> float:
-        """Flops per byte of weights: in decode batch × 2 / bytes per value, so it grows with it."""
+        """Flops per byte of weights: in decode batch × 2 / bytes per value."""
         return self.weight_flops / self.weight_bytes
 
     @property
@@ -236,8 +236,8 @@ def phase(
 ) -> Work:
     """One forward pass that feeds q_len tokens to each of `batch` sequences.
 
-    kv_len counts the tokens of a sequence after the pass, the fed ones included: they are the last
-    q_len of them. Bytes per value may be fractions (0.5 for 4 bits; 0.5625 with q4_0's scales).
+    kv_len counts the tokens of a sequence after the pass; the fed ones are the last q_len of
+    them. Bytes per value may be fractions (0.5 for 4 bits; 0.5625 with q4_0's scales).
     With logits "last" only the last token of each sequence is multiplied by the unembedding.
     Raises ConfigError, which names the argument, for one that is not allowed.
     """

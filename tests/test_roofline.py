@@ -1,0 +1,378 @@
+"""Operations and bytes of a pass: against PyTorch's counter, real tensors, and figures by hand."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from kvbook.accounting import ConfigError, cache_spec, facts, roofline
+from kvbook.accounting.roofline import (
+    Device,
+    Shape,
+    Work,
+    attention_flops,
+    decode_ceiling,
+    decode_knee,
+    decode_step,
+    device_of,
+    pairs,
+    phase,
+    phase_of_sums,
+    prefill,
+    ridge,
+    time_per_token,
+    time_to_first_token,
+    weight_knee,
+)
+from kvbook.lessons.cache import GrowingCache, PreallocatedCache, causal_mask
+from kvbook.lessons.decoder import Decoder, DecoderConfig
+from kvbook.lessons.roofline import CountingCache, Probe, count_pass, seconds
+
+LLAMA = Shape(32, 32, 32, 128, 4096, 11_008, 32_000)
+A100 = Device(312e12, 2.039e12)
+SHAPES = [  # every size differs from every other of its shape
+    Shape(2, 6, 3, 4, 20, 44, 97),
+    Shape(3, 10, 5, 6, 28, 36, 101),
+    Shape(1, 8, 4, 2, 22, 30, 89),
+    Shape(5, 7, 1, 8, 26, 34, 83),
+]
+shapes = st.sampled_from([*SHAPES, LLAMA, Shape(32, 32, 8, 128, 4096, 14_336, 128_256)])
+tiny = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+def config_of(shape: Shape) -> DecoderConfig:
+    return DecoderConfig(**vars(shape), max_seq_len=64)
+
+
+def ids(batch: int, n: int) -> Tensor:
+    return torch.ones(batch, n, dtype=torch.long)
+
+
+# Against PyTorch's own counter, which counts what the mask hides, too
+
+
+@tiny
+@pytest.mark.parametrize("logits", ["last", "all"])
+@pytest.mark.parametrize(("batch", "pieces"), [(1, [1, 1]), (3, [9, 1]), (2, [5, 7, 1])])
+def test_pytorchs_counter_agrees(
+    shape: Shape, batch: int, pieces: list[int], logits: roofline.Logits
+) -> None:
+    model = Decoder(config_of(shape)).requires_grad_(False)
+    cache = GrowingCache(config_of(shape), batch)
+    for q_len in pieces:
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            model(ids(batch, q_len), cache, last_only=logits == "last")
+        work = phase(shape, q_len, cache.end, batch, logits=logits)
+        hidden = batch * (q_len * cache.end - pairs(q_len, cache.end))
+        assert counter.get_total_flops() == (
+            work.flops + hidden * 4 * shape.n_layers * shape.n_heads * shape.head_dim
+        )
+
+
+# Against real tensors
+
+
+@tiny
+def test_weights_are_those_of_the_linear_layers_and_the_table(shape: Shape) -> None:
+    model = Decoder(config_of(shape)).double()
+    layers = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]
+    assert shape.layer_weights == sum(weight.numel() for weight in layers)
+    assert shape.unembed_weights == model.embed.weight.numel()
+    assert decode_step(shape, 5, weight_bytes_per_value=8).weight_bytes == (
+        sum(weight.nbytes for weight in layers) + model.embed.weight.nbytes
+    )
+
+
+@tiny
+@pytest.mark.parametrize("batch", [1, 3])
+def test_bytes_of_the_cache_are_those_of_a_real_one(shape: Shape, batch: int) -> None:
+    cache = PreallocatedCache(config_of(shape), batch, capacity=13, dtype=torch.float64)
+    work = decode_step(shape, 13, batch, cache_bytes_per_value=8)
+    assert work.cache_bytes == cache.nbytes
+    assert prefill(shape, 13, batch, cache_bytes_per_value=8).cache_bytes == cache.nbytes
+
+
+@tiny
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_lessons_hooks_agree(shape: Shape, batch: int) -> None:
+    model = Decoder(config_of(shape)).requires_grad_(False)
+    cache = CountingCache(config_of(shape), batch, capacity=13)
+    for q_len in (7, 5, 1):
+        counted = count_pass(model, ids(batch, q_len), cache)
+        assert counted == phase(
+            shape,
+            q_len,
+            cache.end,
+            batch,
+            weight_bytes_per_value=4,
+            cache_bytes_per_value=4,
+        )
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_the_lessons_hooks_are_gone_after_an_error() -> None:
+    model = Decoder(config_of(SHAPES[0]))
+    with pytest.raises(ValueError, match="capacity"):
+        count_pass(model, ids(1, 4), CountingCache(config_of(SHAPES[0]), capacity=3))
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.none() | st.integers(1, 40), st.booleans())
+def test_pairs_are_those_of_a_mask(q_len: int, past: int, window: int | None, chunk: bool) -> None:
+    kv_len = past + q_len
+    q, k = torch.arange(past, kv_len), torch.arange(kv_len)
+    seen = causal_mask(q[None], k[None])[0, 0]
+    if window is not None and chunk:
+        seen &= q[:, None] // window == k[None] // window
+    elif window is not None:
+        seen &= q[:, None] - k[None] < window
+    assert pairs(q_len, kv_len, window, chunk) == int(seen.sum())
+
+
+# By hand
+
+
+def test_llama_2_7b_by_hand() -> None:
+    matrices = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11_008) + 32_000 * 4096
+    assert LLAMA.weights == matrices == 6_607_077_376
+    parameters = matrices + 32_000 * 4096 + (2 * 32 + 1) * 4096  # the embedding, the norms
+    assert parameters == facts.model("llama-2-7b").parameters
+    assert decode_step(LLAMA, 4096) == Work(
+        tokens=1,
+        weight_flops=2 * matrices,
+        attention_flops=4 * 32 * 32 * 128 * 4096,
+        weight_bytes=2 * matrices,
+        cache_bytes=524_288 * 4096,
+    )
+    step = decode_step(LLAMA, 4096)
+    assert step.intensity == 1
+    assert step.seconds(A100) == step.nbytes / 2.039e12
+    assert math.isclose(step.tokens_per_s(A100), 132.7, abs_tol=0.1)
+    whole = prefill(LLAMA, 4096)
+    assert whole.weight_flops == 2 * (4096 * (matrices - 32_000 * 4096) + 32_000 * 4096)
+    assert whole.attention_flops == 4 * 32 * 32 * 128 * (4096 * 4097 // 2)
+    assert whole.bound_by(A100) == "compute"
+    assert time_to_first_token(LLAMA, 4096, A100) == whole.flops / 312e12
+    assert time_per_token(LLAMA, 4096, A100, 3) == decode_step(LLAMA, 4096, 3).seconds(A100)
+
+
+def test_the_roof_of_a_card() -> None:
+    card = facts.gpu("A100 80GB")
+    assert device_of(card) == replace(A100, name="A100 80GB")
+    assert ridge(card) == weight_knee(device_of(card)) == 312e12 / 2.039e12
+    assert weight_knee(A100, 1) == A100.ridge / 2
+    assert A100.attainable(1) == 2.039e12
+    assert A100.attainable(A100.ridge * 2) == 312e12
+    at_ridge = Work(1, 6, 2, 1, 1)
+    assert at_ridge.bound_by(Device(8, 2)) == "compute"
+    assert at_ridge.bound_by(Device(8.1, 2)) == "memory"
+
+
+@pytest.mark.parametrize("gpu", facts.gpus(), ids=lambda gpu: gpu.name)
+def test_every_gpu_has_a_ridge_or_a_refusal(gpu: facts.Gpu) -> None:
+    if gpu.fp16_flops_dense is None:
+        with pytest.raises(ConfigError, match=f"fp16_flops_dense of {gpu.name}"):
+            ridge(gpu)
+    else:
+        assert ridge(gpu) == gpu.fp16_flops_dense / gpu.bandwidth_bytes_per_s
+
+
+def test_sums_give_what_the_shape_gives() -> None:
+    model = facts.model("llama-2-7b")
+    spec = cache_spec(model.config)
+    table = 32_000 * 4096
+    for q_len, kv_len, batch in ((1, 700, 3), (7, 7, 1), (5, 12, 2)):
+        flops = attention_flops(spec, q_len, kv_len, batch)
+        assert flops is not None
+        found = phase_of_sums(
+            q_len,
+            batch,
+            layer_weights=model.parameters - 2 * table - 65 * 4096,
+            unembed_weights=table,
+            attention_flops=flops,
+            cache_bytes=spec.nbytes(kv_len, batch),
+        )
+        assert found == phase(LLAMA, q_len, kv_len, batch)
+
+
+def test_windows_and_chunks_bound_attention() -> None:
+    gemma = cache_spec(facts.model("gemma-3-27b").config)
+    full = sum(layer.kind == "full" for layer in gemma.layers)
+    per_pair = 4 * 32 * 128
+    expected = per_pair * (full * 5000 + (len(gemma.layers) - full) * 1024)
+    assert attention_flops(gemma, 1, 5000) == expected
+    scout = cache_spec(facts.model("llama-4-scout").config)
+    assert attention_flops(scout, 1, 8193) == 4 * 40 * 128 * (12 * 8193 + 36)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "gemma-3n-e4b", "whisper-large-v3"])
+def test_attention_that_cannot_be_told_has_no_number(name: str) -> None:
+    assert attention_flops(cache_spec(facts.model(name).config), 1, 10) is None
+
+
+def test_experts_are_read_but_not_all_used() -> None:
+    sums = {"layer_weights": 30, "unembed_weights": 7, "attention_flops": 0, "cache_bytes": 0}
+    work = phase_of_sums(
+        2, 3, **sums, layer_weights_read=100, weight_bytes_per_value=Fraction(1, 2)
+    )
+    assert work == Work(6, 2 * (6 * 30 + 3 * 7), 0, 54, 0)  # 107 halves, rounded up
+    with pytest.raises(ConfigError, match="attention without a cache"):
+        _ = work.attention_intensity
+
+
+# What must hold for every shape
+
+lengths = st.integers(1, 5000)
+batches = st.integers(1, 500)
+widths = st.sampled_from([0.5, 0.5625, 1, 2, 4])
+
+
+@given(shapes, lengths, batches, batches)
+def test_decode_batches_serve_weights_but_not_attention(
+    shape: Shape, kv_len: int, batch: int, more: int
+) -> None:
+    few, many = decode_step(shape, kv_len, batch), decode_step(shape, kv_len, batch + more)
+    assert few.weight_intensity == batch
+    assert many.weight_intensity == batch + more
+    assert few.attention_intensity == many.attention_intensity == shape.group_size
+    assert few.weight_bytes == many.weight_bytes
+    assert many.tokens_per_s(A100) >= few.tokens_per_s(A100) * (1 - 1e-12)
+
+
+@given(shapes, st.lists(st.integers(1, 600), min_size=1, max_size=6), batches)
+def test_a_prompt_in_pieces_takes_the_same_operations(
+    shape: Shape, pieces: list[int], batch: int
+) -> None:
+    ends = [sum(pieces[: n + 1]) for n in range(len(pieces))]
+    parts = [
+        phase(shape, q_len, end, batch, logits="all")
+        for q_len, end in zip(pieces, ends, strict=True)
+    ]
+    whole, together = (
+        phase(shape, ends[-1], ends[-1], batch, logits="all"),
+        sum(parts[1:], parts[0]),
+    )
+    assert (together.flops, together.tokens) == (whole.flops, whole.tokens)
+    assert together.attention_flops == whole.attention_flops
+    assert together.weight_bytes == len(pieces) * whole.weight_bytes
+    assert together.cache_bytes >= whole.cache_bytes
+
+
+@given(shapes, lengths, lengths, widths, widths)
+def test_bounds_grow_with_the_text(
+    shape: Shape, shorter: int, more: int, weight: float, cache: float
+) -> None:
+    precision = {"weight_bytes_per_value": weight, "cache_bytes_per_value": cache}
+    for bound in (time_to_first_token, time_per_token):
+        assert bound(shape, shorter, A100, **precision) <= bound(
+            shape, shorter + more, A100, **precision
+        )
+    work = prefill(shape, shorter, **precision)
+    assert work.seconds(A100) >= max(work.compute_seconds(A100), work.memory_seconds(A100))
+    attained = work.flops / work.seconds(A100)
+    assert math.isclose(attained, A100.attainable(work.intensity), rel_tol=1e-9)
+
+
+@settings(max_examples=200)
+@given(shapes, lengths, st.floats(0.1, 1000))
+def test_the_knee_is_where_the_bound_changes(shape: Shape, kv_len: int, peak: float) -> None:
+    device, one = Device(peak, 1.0), decode_step(shape, kv_len)
+    knee = decode_knee(one, device)
+    ceiling = decode_ceiling(one, device)
+    if knee is None:
+        assert one.flops / one.cache_bytes <= device.ridge * (1 + 1e-9)
+        assert decode_step(shape, kv_len, 10**6).bound_by(device) == "memory"
+    else:
+        before, after = math.floor(knee * (1 - 1e-9)), math.ceil(knee * (1 + 1e-9))
+        if before >= 1:
+            assert decode_step(shape, kv_len, before).intensity <= device.ridge * (1 + 1e-9)
+        assert decode_step(shape, kv_len, max(after, 1)).intensity >= device.ridge * (1 - 1e-9)
+    for batch in (1, 17, 1000):
+        rate = decode_step(shape, kv_len, batch).tokens_per_s(device)
+        assert rate <= ceiling * (1 + 1e-9)
+    assert math.isclose(
+        decode_step(shape, kv_len, 2**39).tokens_per_s(device), ceiling, rel_tol=1e-3
+    )
+
+
+def test_bytes_are_rounded_up_once() -> None:
+    odd = Shape(1, 1, 1, 1, 1, 1, 1)
+    assert odd.weights == 8
+    assert decode_step(odd, 3, cache_bytes_per_value=0.0625).cache_bytes == 1  # 6 values
+    assert decode_step(odd, 3, 3, cache_bytes_per_value=Fraction(1, 3)).cache_bytes == 6
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_layers": 0}, "n_layers is 0"),
+        ({"dim": 2.5}, "dim is 2.5"),
+        ({"vocab_size": True}, "vocab_size is true"),
+        ({"n_kv_heads": 5}, "n_kv_heads is 5, which does not divide 6"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(change: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replace(SHAPES[0], **change)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"q_len": 0}, "q_len is 0"),
+        ({"kv_len": 2}, "q_len is 3; it must be at most kv_len, 2"),
+        ({"kv_len": "9"}, 'kv_len is "9"'),
+        ({"batch": 0}, "batch is 0"),
+        ({"weight_bytes_per_value": 0}, "weight_bytes_per_value is 0"),
+        ({"weight_bytes_per_value": math.nan}, "weight_bytes_per_value is NaN"),
+        ({"cache_bytes_per_value": -1}, "cache_bytes_per_value is -1"),
+        ({"cache_bytes_per_value": math.inf}, "cache_bytes_per_value is Infinity"),
+        ({"cache_bytes_per_value": "2"}, 'cache_bytes_per_value is "2"'),
+        ({"logits": "first"}, 'logits is "first"; it must be one of last, all'),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        phase(**{"shape": SHAPES[0], "q_len": 3, "kv_len": 4} | arguments)
+
+
+def test_other_wrong_arguments_are_named() -> None:
+    with pytest.raises(ConfigError, match="window is 0"):
+        pairs(1, 1, 0)
+    with pytest.raises(ConfigError, match="flops_per_s is 0"):
+        Device(0, 1)
+    with pytest.raises(ConfigError, match="bytes_per_s is NaN"):
+        Device(1, math.nan)
+    sums = {"layer_weights": 30, "unembed_weights": 7, "attention_flops": 0, "cache_bytes": 0}
+    with pytest.raises(ConfigError, match="layer_weights_read is 29"):
+        phase_of_sums(1, 1, **sums, layer_weights_read=29)
+    with pytest.raises(ValueError, match="read_nbytes is 5 and width 1;"):
+        Probe("cpu", read_nbytes=5, width=1)
+
+
+def test_the_probe_measures_rates_and_the_roof_is_the_best() -> None:
+    probe = Probe("cpu", read_nbytes=2**17, width=16)
+    for _ in range(3):
+        probe.run()
+    assert len(probe.bytes_per_s) == len(probe.flops_per_s) == 3
+    assert probe.best() == Device(max(probe.flops_per_s), max(probe.bytes_per_s), "this machine")
+    called = []
+    assert seconds(lambda: called.append(1)) > 0
+    assert called == [1]
+
+
+def test_the_docstring_tells_the_truth() -> None:
+    assert doctest.testmod(roofline) == (doctest.TestResults(0, 5))
