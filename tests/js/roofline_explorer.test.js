@@ -132,7 +132,8 @@ test("the address holds what differs from the start, under its own mark", () => 
   const changed = at({ batch: 64, gpu: OWN, ownTflops: 0.125, nKvHeads: 8, weights: "4" });
   assert.match(hash.write(changed, INITIAL), /^#roofline:/);
   assert.deepEqual({ ...INITIAL, ...hash.read(hash.write(changed, INITIAL)) }, changed);
-  assert.equal(hash.isOurs("#kv:batch=3"), false);
+  assert.deepEqual([hash.isOurs("#kv:batch=3"), hash.isAnothers("#kv:batch=3")], [false, true]);
+  assert.deepEqual([hash.isAnothers("#roofline:batch=3"), hash.isAnothers("#fig:a")], [false, false]);
   assert.throws(() => hash.read("#roofline:batch=0"), /batch is 0; it must be a whole number from 1 to 65,536/);
   assert.throws(() => hash.read("#roofline:gpu=H100 NVL"), /not understood/);
   assert.equal(new Set(FIELDS.map(({ key }) => key)).size, FIELDS.length);

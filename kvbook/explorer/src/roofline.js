@@ -24,6 +24,7 @@ function render({ model, el }) {
   let state, found, baseline; // what was asked for, the last figures that there are, those of the start
   let measured = []; // the reader's points, on the chosen device's roofline
   let shown = null; // the presets that are drawn
+  let width = 0; // of the chart; asking for it at each change would have the page laid out twice
 
   const start = () => fromTraits((trait) => model.get("start")?.[trait]);
   const say = (text) => {
@@ -68,7 +69,6 @@ function render({ model, el }) {
   const drawChart = () => {
     if (!found) return;
     const { prefill, decode, parts, device } = found;
-    const width = chart.width();
     chart.paint({ width, words: finding(found), device, points: [prefill, decode], parts, measured });
   };
 
@@ -114,7 +114,10 @@ function render({ model, el }) {
 
   const stopWatching = watch(model, [...FIELDS.map(({ trait }) => trait), "start", "measured"], update);
   link?.take();
-  const resized = new ResizeObserver(drawChart);
+  const resized = new ResizeObserver(() => {
+    width = chart.width();
+    drawChart();
+  });
   resized.observe(chart.element);
   const printing = openForPrint([details.element]);
   return () => {

@@ -2,4 +2,4 @@
 import { hashOf } from "../common/hash.js";
 import { FIELDS } from "./state.js";
 
-export const { write, read, isOurs, fits } = hashOf(FIELDS, "#kv:");
+export const { write, read, isOurs, isAnothers, fits } = hashOf(FIELDS, "#kv:");

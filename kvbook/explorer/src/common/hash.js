@@ -2,6 +2,7 @@
 // own (#section) and are left alone. No DOM here.
 import { fault } from "./fields.js";
 
+const MARKS = ["#kv:", "#roofline:"]; // of all explorers that write to the address
 const LONGEST = 20_000; // characters; a longer config is left out of the address
 
 /** How the settings `fields` are written to an address behind `mark`, and read from it. */
@@ -32,6 +33,7 @@ export function hashOf(fields, mark) {
     return found;
   };
   const isOurs = (hash) => hash.startsWith(mark);
+  const isAnothers = (hash) => MARKS.some((other) => other !== mark && hash.startsWith(other));
   const fits = (hash) => hash.length <= LONGEST;
-  return { write, read, isOurs, fits };
+  return { write, read, isOurs, isAnothers, fits };
 }

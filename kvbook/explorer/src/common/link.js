@@ -1,5 +1,5 @@
-// The page's address follows one explorer, the first that asks for it. It is replaced, not added to, so that the
-// back button leads where it led before.
+// The page's address follows one explorer, the first that asks for it, or the one whose settings it holds. It is
+// replaced, not added to, so that the back button leads where it led before.
 const OWNER = Symbol.for("kvbook.address");
 const AFTER = 300; // ms after the last change; browsers limit how often an address may be set
 
@@ -17,8 +17,8 @@ function isPage() {
  * null: another explorer has the address.
  */
 export function link(root, hash, { start, onRead, onFault }) {
-  const { fits, isOurs, read, write } = hash;
-  if (!isPage() || window[OWNER]?.isConnected) return null;
+  const { fits, isOurs, isAnothers, read, write } = hash;
+  if (isAnothers(location.hash) || !isPage() || window[OWNER]?.isConnected) return null;
   window[OWNER] = root;
   let timer = null;
 

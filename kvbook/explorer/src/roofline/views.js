@@ -79,22 +79,27 @@ export function kneeList() {
   return { element, show };
 }
 
+const LINES = {
+  ridge: ({ device }) => say.ridgeLine(device),
+  prefill: ({ prefill, device }) => say.intensityLine(prefill, device),
+  "prefill’s bound": ({ prefill, device }) => say.boundLine(prefill, device),
+  decode: ({ decode, device }) => say.intensityLine(decode, device),
+  "decode’s bound": ({ decode, device }) => say.boundLine(decode, device),
+};
+
 /** The formula with the live numbers in; then what to know about them. */
 export function formulaBlock() {
-  const lines = h("div", { class: "kv-formula" });
+  const sums = Object.values(LINES).map(() => h("span", { class: "kv-sum" }));
+  const lines = Object.keys(LINES).map((label, i) => h("p", {}, `${label}: `, sums[i]));
   const remarks = h("ul", { class: "kv-remarks kv-legend" });
-  const element = h("div", { class: "kv-sums" }, lines, remarks);
-  const line = (label, value) => h("p", {}, `${label}: `, h("span", { class: "kv-sum" }, value));
+  const element = h("div", { class: "kv-sums" }, h("div", { class: "kv-formula" }, ...lines), remarks);
+  let said = "";
   const show = (state, found, hidden) => {
-    const { prefill, decode, device } = found;
-    lines.replaceChildren(
-      line("ridge", say.ridgeLine(device)),
-      line("prefill", say.intensityLine(prefill, device)),
-      line("its bound", say.boundLine(prefill, device)),
-      line("decode", say.intensityLine(decode, device)),
-      line("its bound", say.boundLine(decode, device)),
-    );
-    remarks.replaceChildren(...say.notes(state, found, hidden).map((text) => h("li", {}, text)));
+    Object.values(LINES).forEach((line, i) => setText(sums[i], line(found)));
+    const notes = say.notes(state, found, hidden);
+    if (notes.join() === said) return;
+    said = notes.join();
+    remarks.replaceChildren(...notes.map((text) => h("li", {}, text)));
   };
   return { element, show };
 }
