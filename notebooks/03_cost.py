@@ -532,6 +532,5 @@ assert "num_key_value_heads" in message
 #
 # ## Next
 #
-# You can write the bill for one token, in any model. [Lesson 5](05_users.ipynb) divides a GPU by it: how
-# many users fit, and what does each technique buy? (Lesson 4, which measures what you computed here, is
-# still to come.)
+# You can write the bill for one token, in any model. Is it what the machine really takes?
+# [Lesson 4](04_measure.ipynb) fills caches and looks.

@@ -332,8 +332,7 @@ assert moved == {"predicted": 3 * 192 * 23_040, "held": 3 * 192 * 23_040}
 
 # %% [markdown]
 # Predicted and held agree to the byte. But the number of users on a GPU is still arithmetic: nobody
-# has filled an 80 GB card on this page. Lesson 4, still to come, allocates until memory runs out and
-# compares.
+# has filled an 80 GB card on this page. [Lesson 4](04_measure.ipynb) fills memory up to a stated budget and compares.
 
 # %% [markdown]
 # ## Explore
