@@ -6,7 +6,7 @@ Exit status 0 with the answer on stdout; 2 with one line on stderr that names wh
 import argparse
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kvbook.accounting import size
 from kvbook.accounting.errors import ConfigError
@@ -21,6 +21,10 @@ class Parser(argparse.ArgumentParser):
         _complain(message)
         sys.exit(2)
 
+    def print_help(self, file: Any = None) -> None:
+        """The help, or ConfigError where it cannot be written."""
+        _say(self.format_help().rstrip())
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status."""
@@ -28,26 +32,45 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     size.add_command(commands)
     measure.add_command(commands)
-    given = parser.parse_args(arguments)
     try:
-        if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(errors="replace")
-        print(given.run(given))
-        sys.stdout.flush()
+        given = parser.parse_args(arguments)
+        _say(given.run(given))
     except ConfigError as error:
         _complain(str(error))
         return 2
     except BrokenPipeError:  # who reads the answer has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
 
 
+def _say(text: str) -> None:
+    """Write to stdout; ConfigError where that is closed or full."""
+    if sys.stdout is None:
+        raise ConfigError("Standard output is closed; there is nowhere to write the answer.")
+    try:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="replace")
+        print(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # what is left unwritten must not be tried again, with a traceback, when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        reason = error.strerror or error
+        raise ConfigError(f"Standard output cannot be written: {reason}.") from None
+
+
 def _complain(message: str) -> None:
+    if sys.stderr is None:
+        return
     line = " ".join(message.split())
-    print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr)
+    try:
+        print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    except OSError:  # nobody can be told; the exit status still says it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":

@@ -238,3 +238,20 @@ def test_one_user_more_would_not_fit(sequence, memory, weights, utilization, par
 def test_a_wrong_utilization_is_refused(utilization):
     with pytest.raises(ConfigError, match="utilization is"):
         fit_users(1, 1, 1, utilization)
+
+
+def test_overhead_is_that_of_one_gpu():
+    assert fit_users(1, 100, 40, tensor_parallel=4, overhead_bytes=30) == 100 - 10 - 30
+    assert fit_users(7, 100, 41, "0.5", 2, 9) == 2  # (50 - 20.5 - 9) / 7 = 2.93
+
+
+@pytest.mark.parametrize("small", [1e-05, 1e-7, 2.5e-10, 1e-3])
+def test_a_small_share_as_a_float_is_the_decimal_that_it_is_written_as(small):
+    assert fit_users(1, 10**12, 0, small) == 10**12 * Fraction(repr(small)) // 1
+    assert fit_users(1, 10**18, 0, small) == 10**18 * Fraction(repr(small))
+
+
+@pytest.mark.parametrize("share", [float("nan"), float("inf"), 1e5, -1e-05, 0.0, 1e300])
+def test_a_float_that_is_no_share_is_refused(share):
+    with pytest.raises(ConfigError, match="utilization is"):
+        fit_users(1, 1, 1, share)

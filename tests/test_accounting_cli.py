@@ -252,3 +252,36 @@ def test_no_torch_is_loaded(config):
     code = "import sys, kvbook.__main__ as m; m.main(sys.argv[1:]); print('torch' in sys.modules)"
     line = [sys.executable, "-c", code, "size", str(config), "--context", "1"]
     assert subprocess.run(line, capture_output=True, text=True).stdout.endswith("False\n")
+
+
+def shell(redirection: str, *arguments: object) -> subprocess.CompletedProcess[bytes]:
+    """Run the command with a redirection of the shell."""
+    line = f'exec "$0" -m kvbook "$@" {redirection}'
+    words = ["bash", "-c", line, sys.executable, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "named"),
+    [(">&-", "Standard output is closed"), (">/dev/full", "Standard output cannot be written: No")],
+)
+def test_an_answer_that_cannot_be_written_is_one_line(config, redirection, named):
+    for arguments in (["size", config, "--context", 9], ["--help"], ["size", "--help"]):
+        assert named in complaint(shell(redirection, *arguments))
+    for count in (9, 100_000):  # more than a buffer holds, too
+        (config.parent / "deep.json").write_text(
+            json.dumps({**LLAMA_2_7B, "num_hidden_layers": min(count, 9999)})
+        )
+        line = ["size", config.parent / "deep.json", "--context", 9, "--json"]
+        assert named in complaint(shell(redirection, *line))
+
+
+def test_standard_input_that_is_closed_is_named():
+    said = complaint(shell("<&-", "size", "-", "--context", 9))
+    assert said == "standard input cannot be read: it is closed."
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_a_complaint_that_nobody_can_read_still_sets_the_status(redirection):
+    done = shell(redirection, "size", "no such file", "--context", 9)
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")

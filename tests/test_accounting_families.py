@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbook.accounting import ConfigError, cache_spec
+from kvbook.accounting.facts import models
 from kvbook.accounting.tables import table
 
 LLAMA = {
@@ -91,6 +92,38 @@ CASES = {
         24 * 32 * 128 * 2,
         24 * 32 * 128 * 2,
     ),
+    "falcon-40b as first published, where the groups say it": (
+        {
+            "model_type": "RefinedWeb",
+            "n_layer": 60,
+            "n_head": 128,
+            "n_head_kv": 8,
+            "hidden_size": 8192,
+        },
+        122_880,
+        122_880,
+    ),
+    "falcon-7b as first published": (
+        {
+            "model_type": "RefinedWebModel",
+            "n_layer": 32,
+            "n_head": 71,
+            "hidden_size": 4544,
+        },
+        32 * 1 * 128 * 2,
+        32 * 1 * 128 * 2,
+    ),
+    "falcon by default": (
+        {
+            "model_type": "falcon",
+            "num_hidden_layers": 32,
+            "num_attention_heads": 64,
+            "num_kv_heads": 8,
+            "hidden_size": 4096,
+        },
+        32 * 1 * 128 * 2,
+        32 * 1 * 128 * 2,
+    ),
     "codeshell": (
         {
             "model_type": "codeshell",
@@ -159,6 +192,32 @@ CASES = {
         },
         (8 + 4) * 256 * 2,
         (8 + 4) * 256 * 2,
+    ),
+    "nemotron-nas, one layer slides": (
+        {
+            "model_type": "nemotron-nas",
+            "num_hidden_layers": 3,
+            "num_attention_heads": 64,
+            "hidden_size": 8192,
+            "num_key_value_heads": None,
+            "block_configs": [
+                {"attention": {"n_heads_in_group": 8, "window_length": None}},
+                {"attention": {"n_heads_in_group": 16, "window_length": 512}},
+                {"attention": {"num_key_value_heads": 2, "window_length": 100}},
+            ],
+        },
+        (8 + 4 + 2) * 256 * 2,
+        8 * 256 * 2,
+    ),
+    "bert as a decoder": (
+        {**LLAMA, "model_type": "bert", "is_decoder": True},
+        32 * 32 * 256 * 2,
+        32 * 32 * 256 * 2,
+    ),
+    "kimi-k2 without its rank": (
+        {**LLAMA, "model_type": "kimi_k2", "num_key_value_heads": 32},
+        32 * 576 * 2,
+        32 * 576 * 2,
     ),
     # Windows
     "exaone4, letters": (
@@ -805,6 +864,93 @@ WRONG = {
     "unknown, with an encoder": ({**UNKNOWN, "is_encoder_decoder": True}, "is_encoder_decoder"),
     "unknown, interval": ({**UNKNOWN, "full_attention_interval": 4}, "full_attention_interval"),
     "not an object": ([1, 2], "JSON object"),
+    "unknown, latents switched off": (
+        {**UNKNOWN, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "use_mla": False},
+        "use_mla is false",
+    ),
+    "unknown, with a cross cache": (
+        {**UNKNOWN, "add_cross_attention": True},
+        "add_cross_attention",
+    ),
+    "chatglm, groups without a count": (
+        {**LLAMA, "model_type": "chatglm", "multi_query_attention": True},
+        "multi_query_group_num is missing; multi_query_attention needs it.",
+    ),
+    "codeshell, groups without a count": (
+        {**LLAMA, "model_type": "codeshell"},
+        "num_query_groups is missing; group_query_attention needs it.",
+    ),
+    "mpt, groups without a count": (
+        {
+            **LLAMA,
+            "model_type": "mpt",
+            "attn_config": {"attn_type": "grouped_query_attention"},
+        },
+        "attn_config.kv_n_heads is missing; attn_config.attn_type needs it.",
+    ),
+    "falcon-40b as first published, without groups": (
+        {**LLAMA, "model_type": "RefinedWeb"},
+        "n_head_kv is missing; RefinedWeb needs it.",
+    ),
+    "latents whose rank is null": (
+        {**LLAMA, "model_type": "deepseek_v3", "kv_lora_rank": None},
+        "kv_lora_rank is null; deepseek_v3 caches latents and needs it.",
+    ),
+    "heads that are null": (
+        {**LLAMA, "num_attention_heads": None, "num_key_value_heads": 8},
+        "num_attention_heads is null; it must be a whole number.",
+    ),
+    "heads that are null where all layers slide": (
+        {
+            **LLAMA,
+            "model_type": "mistral",
+            "num_attention_heads": None,
+            "num_key_value_heads": None,
+            "head_dim": 128,
+            "sliding_window": 100,
+        },
+        "num_attention_heads is null; it must be a whole number.",
+    ),
+    "heads beyond the width": (
+        {**LLAMA, "num_attention_heads": 2**31},
+        "num_attention_heads is 2147483648, which does not divide hidden_size 4096",
+    ),
+    "gpt-neo of another depth": (
+        {**LLAMA, "model_type": "gpt_neo", "num_hidden_layers": 12},
+        "attention_types is missing; what gpt_neo takes without it is for 24 layers, not 12.",
+    ),
+    "a window of a block": (
+        {
+            **LLAMA,
+            "num_hidden_layers": 1,
+            "model_type": "nemotron-nas",
+            "block_configs": [{"attention": {"n_heads_in_group": 8, "window_length": 0}}],
+        },
+        "block_configs[0].attention.window_length is 0",
+    ),
+    "one entry of a list that does not divide": (
+        {
+            **LLAMA,
+            "num_hidden_layers": 3,
+            "num_attention_heads": [32, 32, 12],
+            "num_key_value_heads": [8, 8, 8],
+            "head_dim": 128,
+        },
+        "num_key_value_heads is 8, which does not divide 12 attention heads.",
+    ),
+    "more layers listed than there are": (
+        {**LLAMA, "layer_types": ["full_attention"] * 33},
+        "layer_types has 33 entries; it must have 32, one a layer.",
+    ),
+    "a key that is a number": ({**UNKNOWN, 5: 1}, "The key 5 of the config is not a string."),
+    "a layer that is a number": (
+        {**LLAMA, "per_layer_config": {7: {"head_dim": 64}}},
+        "The key 7 of per_layer_config is not a string.",
+    ),
+    "a nested key that is a number": (
+        {"model_type": "llava", "text_config": {**LLAMA, 3: 1}},
+        "The key 3 of the nested config is not a string.",
+    ),
 }
 
 
@@ -822,6 +968,216 @@ def test_a_wrong_config_is_refused_in_one_sentence(name):
 
 def test_a_known_family_may_have_keys_that_say_nothing_about_its_cache():
     assert cache_spec({**LLAMA, "mamba_d_state": 16, "some_window": 3}) == cache_spec(LLAMA)
+
+
+GROUPED = [
+    {"n_kv_head": 8},
+    {"num_kv_head": 8},
+    {"kv_heads": 8},
+    {"num_kv_attention_heads": 8},
+    {"num_attention_heads_kv": 8},
+    {"num_heads_kv": 8},
+    {"attention_config": {"n_kv_heads": 8}},
+    {"attn_config": {"num_kv_heads": 8, "num_heads": 32, "attn_type": "softmax"}},
+    {"attn_cfg": {"num_heads_kv": 8}},
+    {"attention": {"num_key_value_heads": 8}},
+]
+
+
+@pytest.mark.parametrize("more", GROUPED, ids=str)
+def test_an_unknown_family_may_name_its_kv_heads_in_many_ways(more):
+    assert cache_spec({**UNKNOWN, **more}).bytes_per_token() == 32 * 8 * 256 * 2
+    with pytest.raises(ConfigError, match="must be equal"):
+        cache_spec({**UNKNOWN, "num_key_value_heads": 4, **more})
+
+
+REFUSED = {
+    # heads and their widths
+    "num_kv_groups": 8,
+    "num_key_value_groups": 8,
+    "n_query_groups": 8,
+    "num_groups": 4,
+    "kv_dim": 1024,
+    "gqa_ratio": 4,
+    "mqa": True,
+    "qk_head_dim": 192,
+    "qk_nope_head_dim": 128,
+    "key_value_head_dim": 64,
+    "head_dim_k": 64,
+    "value_dim": 64,
+    "attn_config.kv_groups": 4,
+    "attn_config.num_heads": 16,
+    "attention.head_dim": 64,
+    # which layers attend, and how
+    "mixer_types": ["attention", "mamba"],
+    "token_mixer": "mamba",
+    "token_mixers": ["mamba"],
+    "attention_types": ["linear"],
+    "attention_type": "block_sparse",
+    "attention_free": True,
+    "attention_layout": "SSF",
+    "attn_layer_idx": [1],
+    "layers_config": [{"attention": False}],
+    "layer_kinds": ["linear"],
+    "kda_layers": [1],
+    "gdn_layers": [1],
+    "rnn_layers": [1],
+    "is_linear": True,
+    "attn_mode": "chunk",
+    "delta_net": True,
+    "use_mla": True,
+    "sparse_attention_config": {"block": 64},
+    "attn_every": 2,
+    "dense_attention_every_n_layers": 2,
+    "num_kv_layers": 4,
+    "compress_rate": 4,
+    "compression_ratio": 4.0,
+    "mamba_config": {"state": 16},
+    "attention_config.window_size": 128,
+}
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_an_unknown_family_is_refused_where_it_may_cache_otherwise(path):
+    part, dot, key = path.rpartition(".")
+    more = {part: {key: REFUSED[path]}} if dot else {key: REFUSED[path]}
+    with pytest.raises(ConfigError) as caught:
+        cache_spec({**UNKNOWN, **more})
+    assert str(caught.value).startswith(f"{path} is ")
+    assert "no_such_family is not known" in str(caught.value)
+
+
+PLAIN = {
+    "attention_type": "full",
+    "attention_types": ["full_attention"] * 32,
+    "attention_bias": True,
+    "attention_dropout": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "attn_implementation": "sdpa",
+    "_attn_implementation": "flash_attention_2",
+    "attention_multiplier": 0.0078125,
+    "attn_logit_softcapping": 50.0,
+    "attention_softmax_in_fp32": True,
+    "compression_ratio": 1.0,
+    "gqa_ratio": 1,
+    "clip_qkv": 8,
+    "qkv_bias": True,
+    "use_qk_norm": True,
+    "scale_attn_by_inverse_layer_idx": True,
+    "query_pre_attn_scalar": 256,
+    "use_memory_efficient_attention": True,
+    "n_group": 4,
+    "topk_group": 2,
+    "no_rope_layers": [1, 0],
+    "mlp_only_layers": [1],
+    "num_mtp_layers": 1,
+    "use_mla": False,
+    "num_experts": 8,
+    "quantization_config": {"bits": 4, "group_size": 128},
+    "compression_config": {"format": "pack"},
+    "vision_config": {"num_key_value_heads": 3, "head_dim": 3},
+    "attn_config": {"attn_type": "multihead_attention", "clip_qkv": 8, "softmax_scale": None},
+    "max_window_layers": 28,
+}
+
+
+@pytest.mark.parametrize("key", PLAIN)
+def test_an_unknown_family_is_answered_where_nothing_speaks_of_its_cache(key):
+    spec = cache_spec({**UNKNOWN, "num_key_value_heads": 8, key: PLAIN[key]})
+    assert spec.bytes_per_token() == 32 * 8 * 256 * 2
+    assert "no_such_family is not in the table" in spec.notes[0]
+
+
+def test_plain_presets_are_answered_under_any_name():
+    plain = {
+        *("llama-2-7b", "llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "mistral-7b-v0.3"),
+        *("mixtral-8x7b", "qwen2.5-7b", "qwen2.5-72b", "qwen3-8b", "qwen3-32b", "qwen3-30b-a3b"),
+        *("qwen3-235b-a22b", "deepseek-v3", "kimi-k2", "glm-4.5-air", "phi-4", "command-r"),
+        *("smollm2-135m", "gpt2", "jamba-v0.1", "nemotron-nano-9b-v2", "gpt-oss-20b"),
+    }
+    answered = set()
+    for model in models():
+        if "text_config" in model.config:
+            continue
+        renamed = {**model.config, "model_type": "foo"}
+        try:
+            spec = cache_spec(renamed)
+        except ConfigError:
+            continue
+        answered.add(model.id)
+        assert spec.nbytes(5000) == cache_spec(model.config).nbytes(5000), model.id
+        assert "foo is not in the table" in spec.notes[0]
+    assert plain <= answered
+
+
+def test_an_explicit_width_of_a_state_wins_over_the_expansion():
+    falcon = {
+        "model_type": "falcon_mamba",
+        "num_hidden_layers": 64,
+        "hidden_size": 4096,
+        "intermediate_size": 8192,
+        "expand": 16,
+        "state_size": 16,
+        "conv_kernel": 4,
+    }
+    assert cache_spec(falcon).state_values == 64 * 163_840
+    assert cache_spec({**falcon, "model_type": "mamba"}).state_values == 64 * 163_840
+    derived = {**falcon, "intermediate_size": None, "expand": 2}
+    assert cache_spec(derived).state_values == 64 * 163_840
+    jamba = {**LLAMA, "model_type": "jamba", "intermediate_size": 9, "mamba_expand": 2}
+    assert cache_spec(jamba).state_values == 28 * 2 * 4096 * (16 + 4)
+
+
+def test_a_block_slides_by_its_own_window():
+    spec = cache_spec(CASES["nemotron-nas, one layer slides"][0])
+    assert [layer.kind for layer in spec.layers] == ["full", "sliding", "sliding"]
+    assert spec.nbytes(600) == (8 * 600 + 4 * 512 + 2 * 100) * 256 * 2
+
+
+def test_a_family_takes_its_default_rank_with_a_note():
+    notes = cache_spec(CASES["kimi-k2 without its rank"][0]).notes
+    assert "kv_lora_rank is not in the file; kimi_k2 takes 512." in notes
+
+
+def test_the_cross_cache_of_dia_has_heads_of_its_own():
+    config = {
+        "model_type": "dia",
+        "decoder_config": {
+            "model_type": "dia_decoder",
+            "num_hidden_layers": 3,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "cross_num_key_value_heads": 8,
+            "cross_head_dim": 96,
+            "hidden_size": 2048,
+        },
+    }
+    layers = cache_spec(config).layers
+    assert {(x.n_kv_heads, x.k_dim, x.v_dim) for x in layers if x.kind == "full"} == {(4, 128, 128)}
+    assert {(x.n_kv_heads, x.k_dim, x.v_dim) for x in layers if x.kind == "cross"} == {(8, 96, 96)}
+    assert cache_spec(config).bytes_per_token() == 3 * (4 * 256 + 8 * 192) * 2
+
+
+class Counted(dict):
+    """A dict that counts how often its keys are gone through."""
+
+    passes = 0
+
+    def items(self):
+        self.passes += 1
+        return super().items()
+
+    def __iter__(self):
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_sizes_of_single_layers_are_looked_up_in_a_few_passes():
+    listed = Counted({str(layer): {"num_key_value_heads": 4} for layer in range(32)})
+    spec = cache_spec({**LLAMA, "per_layer_config": listed})
+    assert spec.bytes_per_token() == 32 * 4 * 256 * 2
+    assert listed.passes <= 4, "once for each layer is quadratic"
 
 
 values = st.recursive(

@@ -124,6 +124,25 @@ def test_the_count_is_that_of_transformers(name, sizes):
     assert parameter_count(config.to_dict()) == expected
 
 
+@pytest.mark.parametrize(
+    ("step", "first", "sparse"),
+    [
+        (1, 1, [1, 2, 3, 4, 5, 6]),
+        (2, 1, [2, 4, 6]),
+        (3, 1, [3, 6]),
+        (3, 4, [6]),
+        (2, 0, [0, 2, 4, 6]),
+    ],
+)
+def test_experts_come_in_each_layer_that_the_frequency_divides(step, first, sparse):
+    config = {**SHARED, "model_type": "dots1", "num_hidden_layers": 7}
+    config |= {"first_k_dense_replace": first, "moe_layer_freq": step}
+    dense = parameter_count({**config, "first_k_dense_replace": 7})
+    hidden, inner, width = 48, 28, 80
+    more = (8 + 2) * 3 * hidden * inner + 8 * hidden - 3 * hidden * width
+    assert parameter_count(config) == dense + len(sparse) * more
+
+
 def test_every_family_of_the_table_is_checked():
     assert set(table("weights")["families"]) == {*SIZES, "kimi_k2"}, "kimi_k2 is deepseek_v3"
 

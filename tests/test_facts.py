@@ -323,3 +323,11 @@ def test_only_the_standard_library_is_imported() -> None:
     loaded = json.loads(run.stdout.replace("'", '"'))
     assert "kvbook" in loaded
     assert not {"torch", "numpy", "transformers"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", [None, 4, 4.5, True, ["h100"], b"h100", {}])
+def test_what_is_no_name_is_refused_with_all_names(name):
+    with pytest.raises(facts.ConfigError, match=r"gpu is .*; it must be one of .*A100"):
+        facts.gpu(name)
+    with pytest.raises(facts.ConfigError, match=r"model is .*; it must be one of .*llama"):
+        facts.model(name)

@@ -106,3 +106,20 @@ def test_what_makes_no_sense_is_named(change, sentence):
     with pytest.raises(ConfigError) as caught:
         what_if(cache_spec(LLAMA), **change)
     assert str(caught.value).startswith(sentence)
+
+
+def test_a_latent_that_slides_already_keeps_its_window():
+    config = {
+        **LATENT,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"] * 3,
+    }
+    spec = cache_spec({**config, "sliding_window": 100})
+    assert [(x.kind, x.window) for x in spec.layers[:3]] == [
+        ("latent", 100),
+        ("latent", None),
+        ("latent", None),
+    ]
+    changed = what_if(spec, window=70, full_every=2)
+    assert [layer.window for layer in changed.layers[:3]] == [100, 70, None]
+    assert {layer.kind for layer in changed.layers} == {"latent"}
+    assert what_if(spec, n_kv_heads=3) == spec

@@ -23,6 +23,8 @@ class Pick(Random):
 def odd_configs(pick: Pick, sources: list[Config], count: int) -> Iterator[str]:
     """Texts of config files: the small kinds as they are, then sources and kinds with changes."""
     kinds = [{**SMALL, **kind} for kind in KINDS]
+    plain = {**SMALL, "model_type": "unheard_of", "sliding_window": None}
+    yield from (json.dumps({**plain, **more}) for more in UNHEARD)
     yield from (json.dumps(kind) for kind in kinds)
     sources = [*sources, *kinds, *kinds]
     for turn in range(count):
@@ -102,6 +104,25 @@ llama qwen3 gemma3_text falcon jamba deepseek_v3 gpt_oss mllama_text_model t5 za
 constructor __proto__ toString
 """)
 TYPES.append("")
+UNHEARD: list[Config] = [
+    *({key: 2} for key in ("kv_heads", "num_kv_groups", "qk_head_dim", "attn_every", "gqa_ratio")),
+    *({key: 1} for key in ("gqa_ratio", "compression_ratio", "kv_dim")),
+    {"compression_ratio": 1.0},
+    {"attention_type": "full"},
+    {"attention_type": "linear", "layer_types": ["full_attention"] * 4},
+    {"attention_types": ["full"] * 4},
+    {"mixer_types": ["x"]},
+    {"attn_config": {"num_heads_kv": 2, "num_heads": 8}},
+    {"attn_config": {"num_heads": 4}},
+    {"attn_config": {"clip_qkv": 8, "head_dim": None}},
+    {"attention_config": {"kv_heads": 4}, "num_kv_heads": 2},
+    {"mamba_config": {"a": 1}},
+    {"vision_config": {"kv_heads": 1}},
+    {"use_mla": False, "kv_lora_rank": 16, "qk_rope_head_dim": 4},
+    {"qk_head_dim": 20, "kv_lora_rank": 16, "qk_rope_head_dim": 4},
+    {"add_cross_attention": True},
+]
+"""What an unknown family may say beside the usual."""
 PLACES = ["text_config", "llm_config", "decoder", "__proto__", "constructor"]
 
 SMALL = {"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 512, "sliding_window": 70}
@@ -158,6 +179,21 @@ KINDS: list[Config] = [
             "head_dim": 8,
             "short_conv_kernel_size": 4,
         },
+    },
+    {"model_type": "RefinedWeb", "n_head_kv": 2},
+    {"model_type": "RefinedWeb", "multi_query": False},
+    {"model_type": "RefinedWeb"},
+    {"model_type": "falcon_mamba", "intermediate_size": 96, "expand": 16},
+    {"model_type": "kimi_k2"},
+    {"model_type": "deepseek_v3", "kv_lora_rank": None},
+    {"model_type": "chatglm", "multi_query_attention": True},
+    {"model_type": "mpt", "attn_config": {"attn_type": "grouped_query_attention"}},
+    {"model_type": "gpt_neo"},
+    {"model_type": "llama", "num_attention_heads": None, "num_key_value_heads": 2},
+    {"model_type": "llama", "num_attention_heads": 2**31},
+    {
+        "model_type": "nemotron-nas",
+        "block_configs": [{"attention": {"n_heads_in_group": 4, "window_length": 9}}] * 4,
     },
     {
         "model_type": "mpt",

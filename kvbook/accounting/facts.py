@@ -93,6 +93,8 @@ def _words(name: str) -> list[str]:
 
 def _matches(name: str, known: Sequence[tuple[str, ...]]) -> list[int]:
     """Which entries have that name, or, if none has, whose first name holds all of its words."""
+    if not isinstance(name, str):
+        return []
     words = _words(name)
     run = "".join(words)
     exact = [i for i, names in enumerate(known) if run in {"".join(_words(n)) for n in names}]

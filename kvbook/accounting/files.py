@@ -19,6 +19,8 @@ def load_config(path: str) -> dict[str, Any]:
     name = "standard input" if path == "-" else shown(path)
     try:
         if path == "-":
+            if sys.stdin is None:
+                raise ValueError("it is closed")
             raw = sys.stdin.buffer.read(LARGEST + 1)
         else:
             with Path(path).open("rb") as file:

@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from math import isfinite
 
 from kvbook.accounting.errors import ConfigError, shown
 from kvbook.accounting.spec import check_count
@@ -40,9 +41,12 @@ def fit_users(
 
 def as_utilization(value: str | float | Fraction) -> Fraction:
     """The decimal as it is written, so that 0.9 is nine tenths; above 0 and at most 1."""
-    text = str(value)
+    text = float.__repr__(value) if isinstance(value, float) else str(value)
+    exact: Fraction | None
     if isinstance(value, Fraction):
-        exact: Fraction | None = value
+        exact = value
+    elif isinstance(value, float):  # the shortest decimal that means it, 1e-05 too
+        exact = Fraction(text) if isfinite(value) else None
     else:
         exact = Fraction(text) if re.fullmatch(r"[0-9]*\.?[0-9]{1,30}", text) else None
     if exact is None or not 0 < exact <= 1:

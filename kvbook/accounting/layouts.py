@@ -190,6 +190,11 @@ def _repeat(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
         length += len(pair[0]) * pair[1]
         if length > n_layers:
             break
+    if length != n_layers and reading.find(key) in (None, MISSING):
+        raise ConfigError(
+            f"{key} is missing; what {reading.name} takes without it is for {length} layers, "
+            f"not {n_layers}."
+        )
     if length != n_layers:
         raise ConfigError(f"{key} gives {length} layers; it must give {n_layers}.")
     names = [name for group, times in groups for name in group * times]
@@ -197,7 +202,7 @@ def _repeat(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
 
 
 def _blocks(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
-    """`blocks`: an object per layer whose `attention` may be left out or have heads of its own."""
+    """`blocks`: an object per layer whose `attention` may be left out, slide, or have own heads."""
     key, value = _value(reading, rule)
     if value is MISSING:
         return None
@@ -212,7 +217,11 @@ def _blocks(reading: Reading, rule: Rule, n_layers: int) -> Layout | None:
         where = f"{key}[{index}].attention"
         if attention.get("no_op") is True or attention.get("replace_with_linear") is True:
             found.roles[index] = "none"
-        elif attention.get("num_key_value_heads") is not None:
+            continue
+        if attention.get("window_length") is not None:
+            found.roles[index] = "sliding"
+            found.windows[index] = whole(f"{where}.window_length", attention["window_length"])
+        if attention.get("num_key_value_heads") is not None:
             heads = whole(f"{where}.num_key_value_heads", attention["num_key_value_heads"])
             found.kv_heads[index] = heads
         elif attention.get("n_heads_in_group") is not None:

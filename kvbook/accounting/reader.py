@@ -5,16 +5,19 @@ The steps: find the language model's part of the file; find its family; give eac
 that layers share, latents, cross caches).
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from kvbook.accounting.errors import ConfigError, named, shown
+from kvbook.accounting.hints import refuse_hints
 from kvbook.accounting.layouts import Layout, layout
 from kvbook.accounting.reading import LARGEST, MISSING, Reading, whole
 from kvbook.accounting.spec import CacheSpec, LayerCache
 from kvbook.accounting.tables import family as family_entry
 from kvbook.accounting.tables import table
+
+NOTHING = (None, MISSING)
+ATTENDING = {"full", "sliding", "chunked", "cross"}
 
 
 def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
@@ -39,7 +42,7 @@ def cache_spec(config: Mapping[str, Any]) -> CacheSpec:
         reading.note("No layer attends: there is no KV cache, only a state of constant size.")
     _note_index(reading, found)
     if not reading.family.get("known", True):
-        _refuse_hints(reading, found)
+        refuse_hints(reading, found, any(layer.kind == "latent" for layer in layers))
     layers *= reading.family.get("repeat", 1)
     return CacheSpec(
         family=reading.name,
@@ -59,6 +62,7 @@ def read(config: Mapping[str, Any]) -> Reading:
     """
     if not isinstance(config, Mapping):
         raise ConfigError("The config must be a JSON object, with keys and values.")
+    _check_keys(config, "the config")
     outer = inner = dict(config)
     name, entry = _family_of(outer)
     inside = (entry or {}).get("inside", table("families")["inside"])
@@ -68,6 +72,7 @@ def read(config: Mapping[str, Any]) -> Reading:
         if nested is None or (_counts_layers(inner) and not _counts_layers(nested)):
             break
         inner = nested
+        _check_keys(inner, "the nested config")
         own_name, own_entry = _family_of(inner)
         if own_name is not None and (own_entry is not None or entry is None):
             name, entry = own_name, own_entry
@@ -83,6 +88,13 @@ def read(config: Mapping[str, Any]) -> Reading:
             "read by the standard fields, as keys and values in every layer."
         )
     return reading
+
+
+def _check_keys(config: Mapping[Any, Any], where: str) -> None:
+    """Raise ConfigError for a key that is no string: JSON has none, but a dict may."""
+    for key in config:
+        if not isinstance(key, str):
+            raise ConfigError(f"The key {shown(key)} of {where} is not a string.")
 
 
 def _counts_layers(config: Mapping[str, Any]) -> bool:
@@ -163,10 +175,11 @@ def _first_of_groups(key: str, groups: Any, n_layers: int) -> list[bool]:
 
 def _layers(reading: Reading, found: Layout, windows: Mapping[str, int | None]) -> list[LayerCache]:
     """The cache of each layer: its role with the sizes of that role."""
-    attending = {"full", "sliding", "chunked", "cross"} & set(found.roles)
+    attending = ATTENDING & set(found.roles)
     latent = _latent(reading) if attending else None
     sizes = {role: _sizes(reading, found, role) for role in attending} if not latent else {}
     tokens = _cross_tokens(reading) if "cross" in attending else None
+    listed = _listed_sizes(reading) if attending and not latent else {}
     layers = []
     for index, role in enumerate(found.roles):
         if role not in attending:
@@ -176,7 +189,7 @@ def _layers(reading: Reading, found: Layout, windows: Mapping[str, int | None]) 
             layers.append(LayerCache("latent", 1, latent, 0, window))
         else:
             size = {name: _at(value, index) for name, value in sizes[role].items()}
-            size.update(_own_sizes(reading, index))
+            size.update(_own_sizes(index, listed.get(str(index), {})))
             if index in found.kv_heads:
                 size["n_kv_heads"] = found.kv_heads[index]
             fixed = tokens if role == "cross" else None
@@ -194,8 +207,12 @@ def _latent(reading: Reading) -> int | None:
     if isinstance(rule, dict) and reading.holds(rule["off"]):
         return None
     rank = reading.integer("kv_lora_rank")
-    if rank is None:
+    if rank is None and rule is None:
         return None
+    if rank is None:
+        key, value = reading.field("kv_lora_rank")
+        state = "null" if value is None else "missing"
+        raise ConfigError(f"{key} is {state}; {reading.name} caches latents and needs it.")
     rope = reading.integer("qk_rope_head_dim", low=0)
     if rope is None:
         raise ConfigError("qk_rope_head_dim is missing; a latent (kv_lora_rank) needs it.")
@@ -211,15 +228,20 @@ def _sizes(reading: Reading, found: Layout, role: str) -> dict[str, list[int] | 
     own = {} if listed else _role_fields(reading, role)
     if "n_kv_heads" in own:
         kv_heads = own["n_kv_heads"]
-    elif kv_heads is None and len(found.kv_heads) < found.roles.count("full"):
-        key = reading.field("n_heads")[0]
-        raise ConfigError(f"{key} is missing; it must be a whole number.")
+    elif kv_heads is None and len(found.kv_heads) < sum(r in ATTENDING for r in found.roles):
+        raise _no_heads(reading)
     k_dim = own.get("head_dim") or _head_dim(reading, own.get("n_heads", heads))
     v_dim = own.get("v_head_dim")
     if v_dim is None and "head_dim" not in own and "latent" not in reading.family:
         v_dim = reading.integer("v_head_dim")
     v_dim = k_dim if v_dim is None else v_dim
     return {"n_kv_heads": kv_heads or 0, "k_dim": k_dim, "v_dim": v_dim}
+
+
+def _no_heads(reading: Reading) -> ConfigError:
+    key, value = reading.field("n_heads")
+    state = "null" if value is None else "missing"
+    return ConfigError(f"{key} is {state}; it must be a whole number.")
 
 
 def _role_fields(reading: Reading, role: str) -> dict[str, int]:
@@ -246,6 +268,7 @@ def _kv_heads(
     for rule in reading.family.get("kv", []):
         if reading.holds(rule.get("when", {})):
             use = rule["use"]
+            reading.check_needs(rule)
             break
     if isinstance(use, int):
         return use
@@ -266,25 +289,34 @@ def _head_dim(reading: Reading, heads: list[int] | int | None) -> int:
     if given is not None:
         return given
     hidden = reading.required("hidden") * reading.family.get("hidden_factor", 1)
+    if heads is None:
+        raise _no_heads(reading)
     if not isinstance(heads, int):
         raise ConfigError("head_dim is missing; it cannot be derived from a list of heads.")
     if hidden % heads:
-        key = reading.field("hidden")[0]
+        key, name = reading.field("hidden")[0], reading.field("n_heads")[0]
         raise ConfigError(
-            f"head_dim is missing and {key} {hidden} is no multiple of {heads} heads."
+            f"{name} is {heads}, which does not divide {key} {hidden}, and head_dim is missing."
         )
     return hidden // heads
 
 
-def _own_sizes(reading: Reading, index: int) -> dict[str, int]:
-    """Sizes that the file gives to one layer in per_layer_config."""
+def _listed_sizes(reading: Reading) -> dict[str, Any]:
+    """What per_layer_config holds, by the layer's number without leading zeros ("5" for "05")."""
     given = reading.config.get("per_layer_config")
     if given is None:
         return {}
     if not isinstance(given, dict):
         raise ConfigError("per_layer_config must be an object with layer numbers as keys.")
-    names = [name for name in given if re.fullmatch(f"0*{index}", name)]  # "5" or "05"
-    own = given[names[0]] if names else {}
+    _check_keys(given, "per_layer_config")
+    found: dict[str, Any] = {}
+    for name, sizes in given.items():
+        found.setdefault(name.lstrip("0") or name[:1], sizes)
+    return found
+
+
+def _own_sizes(index: int, own: Any) -> dict[str, int]:
+    """Sizes that the file gives to one layer in per_layer_config."""
     if not isinstance(own, dict):
         raise ConfigError(f"per_layer_config.{index} is {shown(own)}; it must be an object.")
     sizes = {}
@@ -343,6 +375,8 @@ def _state_values(reading: Reading, found: Layout) -> int | None:
     if rule is None:
         reading.note("The constant states of layers without keys and values are not counted.")
         return None
+    while "else" in rule and reading.first(next(iter(rule["fields"].values())))[1] in NOTHING:
+        rule = table("families")["states"][rule["else"]]
     sizes: dict[str, int] = {}
     for name, keys in rule["fields"].items():
         key, value = reading.first(keys)
@@ -366,36 +400,6 @@ def _note_index(reading: Reading, found: Layout) -> None:
     width = reading.integer("index_dim") if reading.family.get("latent") else None
     if width is not None:
         reading.note(f"The indexer's keys, {width} values a token and layer, are not counted.")
-
-
-def _refuse_hints(reading: Reading, found: Layout) -> None:
-    """Raise ConfigError where an unknown family has a key that may change what is cached."""
-    unknown = table("families")["unknown"]
-    harmless = {*unknown["harmless"], *table("families")["fields"]["window"], *reading.used}
-    told = found.key is not None or "state" in found.roles  # the file says which layers attend
-    hints = unknown["hints"] + ([] if told else unknown["layout_hints"])
-    for key, value in reading.config.items():
-        if key in harmless or any(part in key for part in unknown["harmless_parts"]):
-            continue
-        if value is None or value is False or value == [] or value == {}:
-            continue
-        if isinstance(value, dict) and key.endswith("_config") and "attn" not in key:
-            continue
-        if any(hint in key for hint in hints):
-            raise ConfigError(
-                f"{named(key)} is {shown(value)}, and what it means for {reading.name} is not known."
-            )
-    if reading.config.get("is_encoder_decoder") is True:
-        raise ConfigError(f"is_encoder_decoder is true, and {reading.name} is not known.")
-    if reading.config.get("use_sliding_window") is True:
-        raise ConfigError(f"use_sliding_window is true, and {reading.name} is not known.")
-    window = reading.field("window")[1]
-    switched_off = reading.config.get("use_sliding_window") is False
-    if isinstance(window, int) and not switched_off and found.key is None:
-        key = reading.field("window")[0]
-        raise ConfigError(
-            f"{key} is {shown(window)}, and which layers of {reading.name} slide is not known."
-        )
 
 
 def _plain(reading: Reading, name: str) -> int | None:

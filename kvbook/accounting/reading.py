@@ -32,7 +32,7 @@ class Reading:
             if not isinstance(value, dict) or key not in value:
                 return MISSING
             value = value[key]
-        self.used.add(path.split(".", maxsplit=1)[0])
+        self.used.add(path)
         return value
 
     def first(self, paths: list[str]) -> tuple[str, Any]:
@@ -111,6 +111,12 @@ class Reading:
             if value != wanted:
                 return False
         return True
+
+    def check_needs(self, rule: dict[str, Any]) -> None:
+        """Raise ConfigError where a rule of `kv` needs a number of KV heads that is not there."""
+        if "needs" in rule and self.field("n_kv_heads")[1] in (None, MISSING):
+            where = ", ".join(rule.get("when", {})) or self.name
+            raise ConfigError(f"{rule['needs']} is missing; {where} needs it.")
 
     def note(self, sentence: str) -> None:
         """Keep a sentence for the reader of the result, once."""

@@ -7,10 +7,13 @@ families.json says how model families name and lay out what they cache. Its part
   they must agree. A list gives one number per layer, for the head counts.
 - `roles`: names of layers in lists -> role: full, sliding, chunked, cross, state, none.
 - `rules`: layout rules by name; layouts.py says what each `op` means.
-- `states`: the values of a constant state in one layer: a sum of products of `fields`.
+- `states`: the values of a constant state in one layer: a sum of products of `fields`; `else`: the
+  state that counts where the file does not give the first of them.
 - `unknown`: how a family that is not listed is read: `layout`; `hints`, parts of key names at which
   it is refused because they may change what is cached; `layout_hints`, likewise unless the file
-  lists its layers; `harmless` names and `harmless_parts` of names that are passed over.
+  lists its layers. Passed over are `harmless` names and `harmless_parts` of names; `state_parts`
+  where the file lists its layers, `latent_parts` where it caches latents; the keys of the fields
+  that are `understood`; `plain` kinds of attention; objects that are `other_parts` of a model.
 - `families`: by model_type.
 
 A family's entry may hold:
@@ -25,10 +28,12 @@ A family's entry may hold:
 - `last`: the role of the last layer, whatever the layout says. `extra`: the key that says how many
   layers more a list of layers may have (they predict ahead and are not counted).
 - `off`: the condition under which sliding layers are full.
-- `kv`: the first entry whose `when` holds gives the KV heads: a number, n_kv_heads or n_heads.
+- `kv`: the first entry whose `when` holds gives the KV heads: a number, n_kv_heads or n_heads;
+  `needs` names the key that is asked for where n_kv_heads is not given.
 - `role_fields`: for one role, sizes with `keys`, `default`, `times_full`, or only `when`.
 - `hidden_factor`: times the hidden size before it is divided by the heads.
-- `latent`: attention caches one row of kv_lora_rank + qk_rope_head_dim values; with `off`, unless.
+- `latent`: attention caches one row of kv_lora_rank + qk_rope_head_dim values, and needs both;
+  with `off`, unless.
 - `shared`: which layers reuse a cache. `op` last: as many as the key says, at the end; factor: all
   but each n-th; groups: all but the first of each group; source: those whose source is another.
 - `cross`: a cross cache beside each layer, of `source_tokens` or as long as the `context`.

@@ -161,6 +161,7 @@ class _Count:
         for rule in self.reading.family.get("kv", [{"use": "n_kv_heads"}]):
             if self.reading.holds(rule.get("when", {})):
                 use = rule["use"]
+                self.reading.check_needs(rule)
                 return use if isinstance(use, int) else self.size(use, default=heads)
         return heads
 

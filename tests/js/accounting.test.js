@@ -103,6 +103,16 @@ test("bytes per token, below and beyond the windows", () => {
   }
 });
 
+test("a small share as a number is the decimal that it is written as; as a text it is refused", () => {
+  const given = { sequenceBytes: 1, memoryBytes: 10 ** 12, weightsBytes: 0 };
+  assert.equal(users({ ...given, utilization: 1e-5 }), 10 ** 7);
+  assert.equal(users({ ...given, utilization: 1e-7 }), 10 ** 5);
+  assert.equal(users({ ...given, utilization: 2.5e-10 }), 250);
+  for (const utilization of ["1e-7", NaN, Infinity, -1e-7, 1e21, 0]) {
+    assert.throws(() => users({ ...given, utilization }), ConfigError);
+  }
+});
+
 test("users that fit", () => {
   for (const row of rows(vectors.users)) {
     const given = {

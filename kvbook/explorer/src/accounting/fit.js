@@ -34,9 +34,11 @@ export function users({
 /** The decimal as it is written, so that 0.9 is nine tenths: { top, bottom }; above 0 and at most 1. */
 export function asUtilization(value) {
   const text = String(value);
-  const match = text.match(/^([0-9]*)\.?([0-9]{1,30})$/);
+  const plain = /^([0-9]*)\.?([0-9]{1,30})$/;
+  const small = /^([0-9]+)\.?([0-9]*)e-([0-9]+)$/; // as a number is written, 1e-7; a text must not be
+  const match = text.match(plain) ?? (typeof value === "number" ? text.match(small) : null);
   if (match) {
-    const decimals = text.includes(".") ? match[2].length : 0;
+    const decimals = (text.includes(".") || match[3] ? match[2].length : 0) + Number(match[3] ?? 0);
     const top = BigInt(match[1] + match[2]);
     const bottom = 10n ** BigInt(decimals);
     if (top > 0n && top <= bottom) return { top, bottom };

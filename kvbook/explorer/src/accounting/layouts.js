@@ -147,6 +147,11 @@ function repeat(reading, rule, nLayers) {
     length += pair[0].length * times;
     if (length > nLayers) break;
   }
+  if (length !== nLayers && isMissing(reading.find(key))) {
+    throw new ConfigError(
+      `${key} is missing; what ${reading.name} takes without it is for ${length} layers, not ${nLayers}.`,
+    );
+  }
   if (length !== nLayers) throw new ConfigError(`${key} gives ${length} layers; it must give ${nLayers}.`);
   const flat = parts.flatMap(({ list, times }) => filled(list.length * times, (i) => list[i % list.length]));
   return made(
@@ -172,7 +177,13 @@ function blocks(reading, rule, nLayers) {
     const get = (name) => own(attention, name);
     if (get("no_op") === true || get("replace_with_linear") === true) {
       found.roles[index] = "none";
-    } else if (!isMissing(get("num_key_value_heads"))) {
+      continue;
+    }
+    if (!isMissing(get("window_length"))) {
+      found.roles[index] = "sliding";
+      found.windows.set(index, whole(`${where}.window_length`, get("window_length")));
+    }
+    if (!isMissing(get("num_key_value_heads"))) {
       found.kvHeads.set(index, whole(`${where}.num_key_value_heads`, get("num_key_value_heads")));
     } else if (!isMissing(get("n_heads_in_group"))) {
       const group = whole(`${where}.n_heads_in_group`, get("n_heads_in_group"));

@@ -2,6 +2,7 @@
 // No DOM here.
 import { ConfigError, named, shown } from "./errors.js";
 import { plus, product, sum, times } from "./exact.js";
+import { refuseHints } from "./hints.js";
 import { layout } from "./layouts.js";
 import { LARGEST, Reading, isInt, isMissing, isObject, whole } from "./reading.js";
 import { layerCache, valuesPerToken } from "./spec.js";
@@ -29,7 +30,10 @@ export function cacheSpec(config) {
     reading.note("No layer attends: there is no KV cache, only a state of constant size.");
   }
   noteIndex(reading);
-  if (!isKnown(reading)) refuseHints(reading, found);
+  if (!isKnown(reading)) {
+    const latent = layers.some(({ kind }) => kind === "latent");
+    refuseHints(reading, found, latent);
+  }
   const times = reading.family.repeat ?? 1;
   return {
     family: reading.name,
@@ -153,6 +157,7 @@ function layersOf(reading, found, windows) {
   const sizes = {};
   if (!latent) for (const role of attending) sizes[role] = sizesOf(reading, found, role);
   const tokens = attending.includes("cross") ? crossTokens(reading) : null;
+  const listed = attending.length && !latent ? listedSizes(reading) : new Map();
   return found.roles.map((role, index) => {
     if (!attending.includes(role)) return layerCache(role);
     const window = found.windows.get(index) ?? windows[role] ?? null;
@@ -160,7 +165,7 @@ function layersOf(reading, found, windows) {
     const size = Object.fromEntries(
       Object.entries(sizes[role]).map(([name, value]) => [name, at(value, index)]),
     );
-    Object.assign(size, ownSizes(reading, index));
+    Object.assign(size, ownSizes(index, listed.get(String(index)) ?? {}));
     if (found.kvHeads.has(index)) size.nKvHeads = found.kvHeads.get(index);
     return layerCache(role, { ...size, window, tokens: role === "cross" ? tokens : null });
   });
@@ -172,7 +177,12 @@ function latentOf(reading) {
   if (rule === undefined && isKnown(reading)) return null;
   if (isObject(rule) && reading.holds(rule.off)) return null;
   const rank = reading.integer("kv_lora_rank");
-  if (rank === null) return null;
+  if (rank === null && rule === undefined) return null;
+  if (rank === null) {
+    const [key, value] = reading.field("kv_lora_rank");
+    const state = value === null ? "null" : "missing";
+    throw new ConfigError(`${key} is ${state}; ${reading.name} caches latents and needs it.`);
+  }
   const rope = reading.integer("qk_rope_head_dim", 0);
   if (rope === null) throw new ConfigError("qk_rope_head_dim is missing; a latent (kv_lora_rank) needs it.");
   return rank + rope;
@@ -189,9 +199,9 @@ function sizesOf(reading, found, role) {
     nKvHeads = ofRole.n_kv_heads;
   } else if (
     nKvHeads === null &&
-    found.kvHeads.size < found.roles.filter((other) => other === "full").length
+    found.kvHeads.size < found.roles.filter((other) => ATTENDING.includes(other)).length
   ) {
-    throw new ConfigError(`${reading.field("n_heads")[0]} is missing; it must be a whole number.`);
+    throw noHeads(reading);
   }
   const kDim = ofRole.head_dim ?? headDim(reading, ofRole.n_heads ?? heads);
   let vDim = ofRole.v_head_dim ?? null;
@@ -199,6 +209,11 @@ function sizesOf(reading, found, role) {
     vDim = reading.integer("v_head_dim");
   }
   return { nKvHeads: nKvHeads ?? 0, kDim, vDim: vDim ?? kDim };
+}
+
+function noHeads(reading) {
+  const [key, value] = reading.field("n_heads");
+  return new ConfigError(`${key} is ${value === null ? "null" : "missing"}; it must be a whole number.`);
 }
 
 /** Sizes that the family gives to one role alone. */
@@ -220,6 +235,7 @@ function roleFields(reading, role) {
 /** KV heads of a layer, by the family's switches; the heads themselves where none are given. */
 function kvHeadsOf(reading, heads, nLayers) {
   const rule = (reading.family.kv ?? []).find(({ when }) => reading.holds(when ?? {}));
+  if (rule !== undefined) reading.checkNeeds(rule);
   const use = rule?.use ?? "n_kv_heads";
   if (typeof use === "number") return use;
   const kvHeads = use === "n_kv_heads" ? reading.perLayer("n_kv_heads", nLayers) : null;
@@ -240,24 +256,36 @@ function headDim(reading, heads) {
   const given = reading.integer("head_dim");
   if (given !== null) return given;
   const hidden = reading.required("hidden") * (reading.family.hidden_factor ?? 1);
+  if (heads === null) throw noHeads(reading);
   if (!Number.isInteger(heads)) {
     throw new ConfigError("head_dim is missing; it cannot be derived from a list of heads.");
   }
   if (hidden % heads) {
     const key = reading.field("hidden")[0];
-    throw new ConfigError(`head_dim is missing and ${key} ${hidden} is no multiple of ${heads} heads.`);
+    const name = reading.field("n_heads")[0];
+    throw new ConfigError(
+      `${name} is ${heads}, which does not divide ${key} ${hidden}, and head_dim is missing.`,
+    );
   }
   return hidden / heads;
 }
 
-/** Sizes that the file gives to one layer in per_layer_config. */
-function ownSizes(reading, index) {
+/** What per_layer_config holds, by the layer's number without leading zeros ("5" for "05"). */
+function listedSizes(reading) {
   const given = own(reading.config, "per_layer_config");
-  if (isMissing(given)) return {};
+  const found = new Map();
+  if (isMissing(given)) return found;
   if (!isObject(given))
     throw new ConfigError("per_layer_config must be an object with layer numbers as keys.");
-  const name = Object.keys(given).find((key) => key.replace(/^0+(?=.)/, "") === String(index)); // "5" or "05"
-  const sizes = name === undefined ? {} : given[name];
+  for (const [name, sizes] of Object.entries(given)) {
+    const number = name.replace(/^0+(?=.)/, "");
+    if (!found.has(number)) found.set(number, sizes);
+  }
+  return found;
+}
+
+/** Sizes that the file gives to one layer in per_layer_config. */
+function ownSizes(index, sizes) {
   const where = `per_layer_config.${index}`;
   if (!isObject(sizes)) throw new ConfigError(`${where} is ${shown(sizes)}; it must be an object.`);
   const get = (key) => (isMissing(own(sizes, key)) ? undefined : whole(`${where}.${key}`, sizes[key]));
@@ -305,13 +333,16 @@ function crossTokens(reading) {
 
 /** Values of the constant states of one sequence; null where the config does not tell. */
 function stateValuesOf(reading, found) {
-  const rule = own(states, reading.family.state ?? "");
+  let rule = own(states, reading.family.state ?? "");
   const everyLayer = reading.family.state_in_every_layer ?? false;
   const count = everyLayer ? found.roles.length : found.roles.filter((role) => role === "state").length;
   if (!count) return 0;
   if (rule === undefined) {
     reading.note("The constant states of layers without keys and values are not counted.");
     return null;
+  }
+  while (rule.else !== undefined && isMissing(reading.first(Object.values(rule.fields)[0])[1])) {
+    rule = states[rule.else];
   }
   const sizes = {};
   for (const [name, keys] of Object.entries(rule.fields)) {
@@ -334,32 +365,6 @@ function noteIndex(reading) {
     reading.note(`The indexer's keys, ${width} values a token and layer, are not counted.`);
   }
 }
-
-/** Raise ConfigError where an unknown family has a key that may change what is cached. */
-function refuseHints(reading, found) {
-  const { config, name } = reading;
-  const harmless = new Set([...unknown.harmless, ...fields.window, ...reading.used]);
-  const told = found.key !== null || found.roles.includes("state"); // the file says which layers attend
-  const hints = told ? unknown.hints : [...unknown.hints, ...unknown.layout_hints];
-  for (const [key, value] of Object.entries(config)) {
-    if (harmless.has(key) || unknown.harmless_parts.some((part) => key.includes(part))) continue;
-    if (isMissing(value) || value === false || isEmpty(value)) continue;
-    if (isObject(value) && key.endsWith("_config") && !key.includes("attn")) continue;
-    if (hints.some((hint) => key.includes(hint))) {
-      throw new ConfigError(`${named(key)} is ${shown(value)}, and what it means for ${name} is not known.`);
-    }
-  }
-  for (const key of ["is_encoder_decoder", "use_sliding_window"]) {
-    if (own(config, key) === true) throw new ConfigError(`${key} is true, and ${name} is not known.`);
-  }
-  const [key, window] = reading.field("window");
-  const switchedOff = own(config, "use_sliding_window") === false;
-  if (isInt(window) && !switchedOff && found.key === null) {
-    throw new ConfigError(`${key} is ${shown(window)}, and which layers of ${name} slide is not known.`);
-  }
-}
-
-const isEmpty = (value) => (Array.isArray(value) || isObject(value)) && Object.keys(value).length === 0;
 
 /** What the file or the family says of a quantity that nothing depends on; null if it is no size. */
 function plain(reading, name) {

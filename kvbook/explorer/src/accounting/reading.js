@@ -39,7 +39,7 @@ export class Reading {
       value = isObject(value) ? own(value, key) : undefined;
       if (value === undefined) return undefined;
     }
-    this.used.add(keys[0]);
+    this.used.add(path);
     return value;
   }
 
@@ -108,7 +108,7 @@ export class Reading {
   /** Whether every key has the value that the table asks for; missing keys take defaults. */
   holds(conditions) {
     for (const [path, wanted] of Object.entries(conditions)) {
-      const value = this.find(path) ?? this.family.switches?.[path];
+      const value = this.find(path) ?? this.family.switches?.[path] ?? undefined;
       if (value !== undefined && typeof value !== typeof wanted) {
         const kind = typeof wanted === "boolean" ? "true or false" : "a string";
         throw new ConfigError(`${path} is ${shown(value)}; it must be ${kind}.`);
@@ -116,6 +116,13 @@ export class Reading {
       if (value !== wanted) return false;
     }
     return true;
+  }
+
+  /** Raise ConfigError where a rule of `kv` needs a number of KV heads that is not there. */
+  checkNeeds(rule) {
+    if (rule.needs === undefined || !isMissing(this.field("n_kv_heads")[1])) return;
+    const where = Object.keys(rule.when ?? {}).join(", ") || this.name;
+    throw new ConfigError(`${rule.needs} is missing; ${where} needs it.`);
   }
 
   /** Keep a sentence for the reader of the result, once. */
