@@ -193,6 +193,24 @@ test("the headline says why none fits", () => {
   assert.match(text.notes(at({ context: 5000 }), shown({ context: 5000 })).join(), /made for at most 4,096 tokens/);
 });
 
+test("a hybrid's constant state is said under the answer, with the users that it leaves", () => {
+  const say = (changes) => text.aside(at(changes), shown(changes)).replaceAll("\u00a0", " ");
+  const nemotron = { model: "nemotron-nano-9b-v2" };
+  const found = shown(nemotron);
+  assert.deepEqual([found.users, found.constant, found.usersWithState], [927, 73_433_088, 442]);
+  const both = found.sequence + found.constant;
+  assert.ok(442 * both <= found.room.free && 443 * both > found.room.free);
+  const kept = "A sequence also keeps a constant state of 73.43 MB (at 2 bytes a value), which is not counted";
+  assert.equal(say(nemotron), `${kept}: with it 442 users would fit.`);
+  assert.equal(say({ ...nemotron, tensorParallel: 2 }), `${kept}: with it, shared evenly among the 2 GPUs, 1,011 users would fit.`);
+  assert.equal(say({ ...nemotron, context: 2 ** 20 }), `${kept}: with it still 3 users would fit.`);
+  assert.equal(say({ ...nemotron, gpu: OWN, ownGb: 10 }), `${kept}.`);
+  assert.equal(say({}), "");
+  const odd = { ...shown(), constant: null, usersWithState: null };
+  assert.match(text.aside(at(), odd), /is not counted: the config does not tell its size\.$/);
+  assert.doesNotMatch(text.notes(at(nemotron), found).join(), /state/);
+});
+
 test("sizes name their unit, decimal and binary", () => {
   const plain = (n) => [text.decimal(n), text.binary(n)].map((s) => s.replace("\u00a0", " "));
   assert.deepEqual(plain(2 ** 31), ["2.147 GB", "2.000 GiB"]);

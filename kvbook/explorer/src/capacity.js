@@ -21,7 +21,7 @@ import { settings as settingsOf } from "./capacity/settings.js";
 import { tables } from "./capacity/tables.js";
 import { baseline, techniques } from "./capacity/techniques.js";
 import { techniqueList } from "./capacity/techniques_view.js";
-import { cards, finding, headline as answer, sequences, verdict } from "./capacity/text.js";
+import { aside, cards, finding, headline as answer, sequences, verdict } from "./capacity/text.js";
 import { FIELDS, fromTraits, MAX_CONTEXT, same, settle, toTraits } from "./capacity/state.js";
 
 function render({ model, el }) {
@@ -128,9 +128,11 @@ function render({ model, el }) {
       wrong = error.message;
     }
     root.classList.toggle("kv-stale", wrong !== null);
-    const [what, rest] =
-      wrong === null ? answer(state, found) : ["These settings do not go together.", wrong];
-    said.show(what, rest);
+    said.show(
+      ...(wrong === null
+        ? [...answer(state, found), aside(state, found)]
+        : ["These settings do not go together.", wrong]),
+    );
     enable(reset, !same(state, start()));
     PRESETS.forEach(({ changes }, i) => {
       const on = Object.entries(changes).every(([name, value]) => state[name] === value);

@@ -1,7 +1,7 @@
 // Every figure that the explorer shows, from the state alone. The sizes and the users are the accounting's; here is
 // only which of its questions to ask. No DOM here.
 import { decodeBound } from "./bound.js";
-import { bytesPerToken, nbytes, users, whatIf } from "./engine.js";
+import { bytesPerToken, nbytes, stateBytes, users, whatIf } from "./engine.js";
 import { cardFor, modelFor, weightsFor } from "./model.js";
 import { MAX_CONTEXT } from "./state.js";
 
@@ -20,6 +20,7 @@ export function figures(state) {
     ...plan.options,
     policy: "exact",
   });
+  const constant = stateBytes(plan.spec); // null where the config does not tell
   return {
     model,
     card,
@@ -30,6 +31,11 @@ export function figures(state) {
     cache,
     perToken: bytesPerToken(plan.spec, plan.options),
     users: fit(state, card, weightsBytes, sequence),
+    constant,
+    usersWithState:
+      constant === null
+        ? null
+        : fit(state, card, weightsBytes, sequence + Math.ceil(constant / state.tensorParallel)),
     bound: decodeBound({
       bandwidth: card.bandwidth,
       weightsBytes: room.weights,

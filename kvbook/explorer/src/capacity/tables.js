@@ -12,7 +12,7 @@ const CONTEXTS = [1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_1
 
 export function tables(state, found) {
   return [
-    memoryTable(found),
+    memoryTable(state, found),
     contextTable(state, found),
     crossingTable(state, found),
     layerTable(found),
@@ -22,7 +22,7 @@ export function tables(state, found) {
   ];
 }
 
-function memoryTable({ room, cache, card }) {
+function memoryTable({ tensorParallel }, { room, cache, card, constant }) {
   const parts = cut(room, cache);
   const rows = [
     ["Weights", room.weights],
@@ -36,8 +36,16 @@ function memoryTable({ room, cache, card }) {
   return table(
     `Memory of ${cards(card, 1)}`,
     ["Part", "GB = 10⁹ B", "GiB = 2³⁰ B"],
-    rows.map(([name, size]) => [name, decimal(size), binary(size)]),
+    [...rows.map(([name, size]) => [name, decimal(size), binary(size)]), ...stateRows(constant, tensorParallel)],
   );
+}
+
+/** The constant state in bytes, which no other row counts; nothing where a sequence keeps none. */
+function stateRows(constant, tensorParallel) {
+  if (constant === 0) return [];
+  const whole = tensorParallel > 1 ? ", on all GPUs together" : "";
+  const size = constant === null ? ["not known", "not known"] : [decimal(constant), binary(constant)];
+  return [[`Not counted: a sequence’s constant state${whole}`, ...size]];
 }
 
 function contextTable({ batch, context }, { plan, room }) {

@@ -46,6 +46,19 @@ export function headline(state, { model, card, plan, room, sequence, users }) {
   ];
 }
 
+/** What a sequence keeps beside its cache and the users do not count, where there is such a thing; else "". */
+export function aside({ tensorParallel }, { constant, users, usersWithState }) {
+  if (constant === null)
+    return "A sequence also keeps a constant state, which is not counted: the config does not tell its size.";
+  if (constant === 0) return "";
+  const kept = `A sequence also keeps a constant state of ${decimal(constant)} (at 2 bytes a value), which is not counted`;
+  if (users === 0) return `${kept}.`;
+  const shared = tensorParallel > 1 ? `, shared evenly among the ${tensorParallel} GPUs,` : "";
+  const still = users === usersWithState ? "still " : "";
+  const fitting = usersWithState === 1 ? "1 user" : `${count(usersWithState)} users`;
+  return `${kept}: with it${shared} ${still}${fitting} would fit.`;
+}
+
 /** How the batch lies in the free memory. */
 export function verdict({ batch, tensorParallel }, { cache, room, users }) {
   const on = tensorParallel > 1 ? " on each GPU" : "";
@@ -122,11 +135,6 @@ export function notes({ context }, { model }) {
   if (model.maxContext && context > model.maxContext) {
     said.push(`${capital(model.name)} is made for at most ${tokens(model.maxContext)}.`);
   }
-  const state = model.spec.stateValues;
-  if (state === null)
-    said.push("Its constant recurrent state is not counted: the config does not tell its size.");
-  else if (state > 0)
-    said.push(`Its constant recurrent state, ${count(state)} values a sequence, is not counted.`);
   return said;
 }
 
