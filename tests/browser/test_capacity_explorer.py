@@ -126,7 +126,7 @@ def test_the_chart_draws_the_crossing_of_one_sequence(page: Page) -> None:
     page.get_by_label("Batch", exact=True).fill("1")
     expect(page.locator(".kv-mark-text")).to_have_text(["25,706", "126,883"])
     expect(page.locator(".kv-chart-title")).to_have_text(
-        "One sequence’s cache outweighs the weights from 25,706 tokens and no longer fits from"
+        "One sequence’s cache is larger than the weights from 25,706 tokens and no longer fits from"
         " 126,883 tokens."
     )
     ring = page.locator(".kv-ring").first
@@ -257,6 +257,8 @@ def test_techniques_are_buttons_that_show_what_they_buy(page: Page) -> None:
         ["30", "123", "61", "61", "99", "123", "70", "30", "396"]
     )
     expect(rows.last).to_contain_text("12.8 × smaller")
+    expect(rows.first).to_contain_text("As published, 16 bits, 4,096 tokens reserved")
+    expect(rows.nth(7)).to_contain_text("Saves nothing here: every token that would be reserved")
     heads.click()
     expect(heads).to_have_attribute("aria-pressed", "false")
     expect(heads).to_be_focused()

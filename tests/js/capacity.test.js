@@ -13,8 +13,7 @@ import { isOurs, read, write } from "../../kvbook/explorer/src/capacity/hash.js"
 import { parameterNumber } from "../../kvbook/explorer/src/capacity/paste.js";
 import { PRESETS, withBatch } from "../../kvbook/explorer/src/capacity/presets.js";
 import * as stateModule from "../../kvbook/explorer/src/capacity/state.js";
-import { techniques } from "../../kvbook/explorer/src/capacity/techniques.js";
-import { saving } from "../../kvbook/explorer/src/capacity/techniques_view.js";
+import { baseline, techniques } from "../../kvbook/explorer/src/capacity/techniques.js";
 import { logScale } from "../../kvbook/explorer/src/common/svg.js";
 import * as text from "../../kvbook/explorer/src/capacity/text.js";
 
@@ -146,13 +145,50 @@ test("each technique is told alone against the model as published", () => {
     "Paged, blocks of 16": 30,
   });
   const changed = at({ cacheDtype: "fp8", nKvHeads: 4, context: 2048, window: 512 });
-  assert.equal(alone(changed, {}).users, 30); // settings of now do not touch the baseline
+  assert.equal(alone(changed, {}).users, 61); // of the settings of now, only the context is the baseline's too
   const rows = techniques(changed, figures(changed));
   assert.deepEqual(rows.filter(({ pressed }) => pressed).map(({ label }) => label), ["4 KV heads (GQA)", "fp8 cache", "Window of 512"]);
-  assert.equal(rows.at(-1).users, 61); // paged holds 2,048 where 4,096 would be reserved
+  assert.deepEqual([rows.at(-1).users, alone(changed, { policy: "reserve" }).users], [61, 30]);
+  assert.equal(rows.at(-1).because, "2.00 × smaller than with 4,096 tokens reserved a sequence (30 would fit).");
   const latent = techniques(at({ model: "deepseek-v3" }), shown({ model: "deepseek-v3" }));
   assert.equal(latent[0].why, "This model has none to share.");
-  assert.deepEqual([saving(8, 2), saving(2, 8), saving(3, 3), saving(3, 0)], ["4.00 × smaller", "4.00 × larger", "the same", "nothing left"]);
+  assert.deepEqual([[8, 2], [2, 8], [3, 3], [3, 0]].map(([a, b]) => text.saving(a, b)), ["4.00 × smaller", "4.00 × larger", "the same", "nothing left"]);
+});
+
+test("where nothing else is changed the baseline is the headline's, for every model", () => {
+  for (const { id } of MODELS) {
+    for (const context of [1, 5000, 131_072]) {
+      const state = at({ model: id, context });
+      const found = figures(state);
+      const base = baseline(state);
+      assert.deepEqual([base.sequence, base.users], [found.sequence, found.users], `${id} ${context}`);
+      assert.equal(text.gainOfAll(found, base), "the same as published");
+      for (const row of techniques(state, found)) assert.notEqual(text.gain(row, base), "the same", `${id} ${row.label}`);
+    }
+  }
+  assert.equal(text.baselineName(at()), "As published, 16 bits, 4,096 tokens reserved");
+});
+
+test("a row that saves nothing says why", () => {
+  const said = (changes, n) => techniques(at(changes), shown(changes)).at(n).because;
+  const all = "Saves nothing here: every token that would be reserved,";
+  assert.equal(said({}, -1), `${all} 4,096 a sequence, is in use.`);
+  assert.equal(said({ reserve: 8192 }, -1), "2.00 × smaller than with 8,192 tokens reserved a sequence (15 would fit).");
+  assert.equal(said({ reserve: 100 }, -1), `${all} 4,096 a sequence, is in use.`);
+  const llama = { model: "llama-3.1-8b" };
+  assert.match(said(llama, -1), /^32\.0 × smaller than with 131,072 tokens reserved a sequence \(3 would fit\)\.$/);
+  const slid = { ...own, config: CONFIG.replace("llama", "mistral").replace("}", ', "num_key_value_heads": 6, "sliding_window": 64, "max_position_embeddings": 9000}') };
+  assert.equal(said(slid, -1), "Saves nothing here: the 9,000 tokens that might be reserved take no more cache.");
+  assert.equal(said({ context: 1028 }, 4), "Saves nothing here: all 1,028 tokens lie in the window.");
+  assert.deepEqual([said({ context: 1029 }, 4), said({ context: 1028 }, 3)], [undefined, undefined]);
+});
+
+test("weights that do not fit are words in the sum, too", () => {
+  const line = (changes) => text.usersLine(at(changes), shown(changes)).replace(/^[^B]*B/, "");
+  assert.equal(line({ model: "llama-3.1-405b" }), ": the weights alone take more than there is → 0");
+  assert.equal(line({ overheadGb: 70 }), ": the weights and the overhead take more than there is → 0");
+  assert.equal(line({ gpu: OWN, ownGb: 13.48, context: 2 ** 20 }), " ÷ 549,755,813,888 B < 0.01 → 0");
+  assert.equal(line({ context: 2 ** 20 }), " ÷ 549,755,813,888 B = 0.12 → 0");
 });
 
 test("a baseline that the GPUs cannot share is said, and breaks nothing", () => {

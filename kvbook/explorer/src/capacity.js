@@ -146,7 +146,7 @@ function render({ model, el }) {
     bar.show(asked, cut(found.room, found.cache), cards(found.card, 1), verdict(state, found));
     facts.show(state, found);
     formula.show(state, found);
-    gains.show(techniques(state, found), baseline(state), found);
+    gains.show(state, techniques(state, found), baseline(state), found);
     drawChart();
     code.refresh();
     details.refresh();

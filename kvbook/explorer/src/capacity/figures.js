@@ -124,8 +124,8 @@ export function crossings({ plan, room }, batch) {
 }
 
 /**
- * What one technique alone does: the state with the published model at 16 bits, reserved in full, and a change.
- * { longest, sequence, users }, where `longest` is how many tokens are reserved; { why } where that cannot be.
+ * What one technique alone does: the published model with a cache of 16 bits, the context of each sequence reserved,
+ * and a change. { tokens, sequence, users }, where `tokens` are those that a sequence takes; { why } where that cannot be.
  */
 export function alone(state, changes) {
   const plain = {
@@ -133,16 +133,16 @@ export function alone(state, changes) {
     window: null,
     sinks: 0,
     fullEvery: null,
-    policy: "reserve",
+    policy: "exact",
     cacheDtype: "float16",
   };
-  const one = { ...state, ...plain, reserve: null, ...changes };
+  const one = { ...state, ...plain, ...changes };
   const model = modelFor(one);
   try {
     const plan = planFor(one, model);
     const sequence = sequenceBytes(plan);
     const users = fit(one, cardFor(one), weightsFor(model, one.weights), sequence);
-    return { longest: plan.tokens, sequence, users };
+    return { tokens: plan.tokens, sequence, users };
   } catch (error) {
     return { why: error.message }; // KV heads that the GPUs cannot share
   }

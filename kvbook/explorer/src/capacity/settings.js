@@ -69,7 +69,7 @@ export function settings(go, { ownModel, fill }) {
     group(
       "Window",
       numeric("Sliding window", "window", { unit: "tokens", empty: "none" }),
-      numeric("Sinks kept besides", "sinks", { unit: "tokens" }),
+      numeric("Sink tokens also kept", "sinks", { unit: "tokens" }),
       choice("Layers that stay full", "fullEvery", (text) => go({ fullEvery: orNull(text) })),
     ),
     group(

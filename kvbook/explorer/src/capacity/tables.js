@@ -5,8 +5,7 @@ import { layerNbytes } from "./engine.js";
 import { crossings, sizeAt } from "./figures.js";
 import { FIELDS, MAX_CONTEXT } from "./state.js";
 import { baseline, techniques } from "./techniques.js";
-import { saving } from "./techniques_view.js";
-import { binary, cards, count, decimal } from "./text.js";
+import { baselineName, binary, cards, count, decimal, fitting, gain, gainOfAll } from "./text.js";
 
 const CONTEXTS = [1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, MAX_CONTEXT];
 
@@ -66,7 +65,7 @@ function crossingTable({ batch }, found) {
   const from = (n) => (n === null ? "not up to 1,048,576" : count(n));
   return table(
     "Tokens from which the cache",
-    ["Of", "outweighs the weights", "no longer fits"],
+    ["Of", "is larger than the weights", "no longer fits"],
     [
       ["one sequence", from(single), "–"],
       [`the batch of ${count(batch)}`, from(weights), from(free)],
@@ -101,18 +100,17 @@ function layerTable({ plan }) {
 
 function gainTable(state, found) {
   const base = baseline(state);
-  const users = (n) => (n === null ? "any number" : count(n));
-  const row = (label, one) =>
+  const row = (label, one, words) =>
     one.why
       ? [label, "–", "–", one.why]
-      : [label, decimal(one.sequence), users(one.users), saving(base.sequence, one.sequence)];
+      : [label, decimal(one.sequence), fitting(one.users), words];
   return table(
     "Each technique alone",
     ["Technique", "One sequence", "Users", "Cache"],
     [
-      row("As published, 16 bits", base),
-      ...techniques(state, found).map((one) => row(one.label, one)),
-      row("Your settings together", found),
+      row(baselineName(state), base, "the baseline"),
+      ...techniques(state, found).map((one) => row(one.label, one, gain(one, base))),
+      row("Your settings together", found, gainOfAll(found, base)),
     ],
   );
 }
