@@ -5,13 +5,13 @@ import { cut } from "../../kvbook/explorer/src/capacity/bar.js";
 import { decodeBound } from "../../kvbook/explorer/src/capacity/bound.js";
 import { decades, samples } from "../../kvbook/explorer/src/capacity/chart.js";
 import { command, compact, python } from "../../kvbook/explorer/src/capacity/commands.js";
-import { nearest, octaves } from "../../kvbook/explorer/src/common/inputs.js";
+import { nearest, octaves, roundNumbers } from "../../kvbook/explorer/src/common/inputs.js";
 import { CACHE_DTYPES, parseConfig } from "../../kvbook/explorer/src/capacity/engine.js";
 import { GPUS, hasExperts, MODELS, OWN } from "../../kvbook/explorer/src/common/facts.js";
 import { alone, crossings, figures, firstAbove, sizeAt } from "../../kvbook/explorer/src/capacity/figures.js";
-import { isOurs, read, write } from "../../kvbook/explorer/src/capacity/hash.js";
+import { check, isOurs, read, write } from "../../kvbook/explorer/src/capacity/hash.js";
 import { parameterNumber } from "../../kvbook/explorer/src/capacity/paste.js";
-import { PRESETS, withBatch } from "../../kvbook/explorer/src/capacity/presets.js";
+import { PRESETS, presetsThatKeepTheCard, withBatch } from "../../kvbook/explorer/src/capacity/presets.js";
 import * as stateModule from "../../kvbook/explorer/src/capacity/state.js";
 import { baseline, techniques } from "../../kvbook/explorer/src/capacity/techniques.js";
 import { powers } from "../../kvbook/explorer/src/common/axes.js";
@@ -282,6 +282,18 @@ test("an address that is not understood is refused with one sentence", () => {
   }
 });
 
+test("a pasted config is in the address only while it is the model, and is refused where another is", () => {
+  const other = at({ ...own, model: "gpt2" });
+  assert.equal(write(other, INITIAL), "#kv:model=gpt2");
+  assert.match(write(at(own), INITIAL), /^#kv:model=own&config=.+&parameters=5000000$/);
+  assert.equal(write(other, at(own)), "#kv:model=gpt2");
+  const lone = read("#kv:config=%7B%7D");
+  assert.throws(() => check(lone, at(lone)), /^Error: The address has “config=…”, which is read only with “model=own”\.$/);
+  assert.throws(() => check({ parameters: 5 }, at({ parameters: 5 })), /“parameters=…”/);
+  check(lone, { ...at(own), ...lone }); // an explorer that starts with one's own model
+  check({ context: 5 }, at({ context: 5 }));
+});
+
 test("traits that are not allowed stay where they start", () => {
   assert.deepEqual(fromTraits(() => undefined), { ...INITIAL });
   const odd = { context: -3, gpu: "<b>", batch: 2.5, n_kv_heads: "8", utilization: NaN, cache_dtype: "fp8" };
@@ -306,10 +318,31 @@ test("presets fit what they name", () => {
   }
 });
 
+test("presets keep the reader's card, and give it back where one brought another", () => {
+  const apply = presetsThatKeepTheCard();
+  const preset = (part) => PRESETS.find(({ label }) => label.includes(part));
+  const card = ({ gpu, memory, ownGb, tensorParallel }) => [gpu, memory, ownGb, tensorParallel];
+  const mine = at({ gpu: OWN, ownGb: 24.5, memory: "reported", nKvHeads: 8, context: 777 });
+  const first = apply(preset("at 4K"), mine, INITIAL);
+  assert.deepEqual(card(first), [OWN, "reported", 24.5, 1]);
+  assert.deepEqual([first.nKvHeads, first.context, first.batch], [null, 4096, figures(first).users]);
+  const far = apply(preset("DeepSeek"), first, INITIAL);
+  assert.deepEqual([far.gpu, far.tensorParallel], ["H200", 8]);
+  assert.deepEqual(card(apply(preset("Gemma"), far, INITIAL)), card(first));
+  const again = apply(preset("DeepSeek"), first, INITIAL);
+  const chosen = apply(preset("Gemma"), { ...again, gpu: "H100 SXM" }, INITIAL);
+  assert.equal(chosen.gpu, "H100 SXM"); // a card that the reader took since
+  const huge = apply(preset("at 4K"), at({ gpu: OWN, ownGb: 100_000 }), INITIAL);
+  assert.equal(huge.batch, 100_000);
+  const odd = at({ model: "phi-4", nKvHeads: 20 });
+  assert.equal(apply(preset("at 128K"), odd, odd).nKvHeads, null); // 20 heads were the other model's
+});
+
 test("sliders and samples rise, and hold the numbers people use", () => {
-  const contexts = octaves(64, 2 ** 20, 8);
-  assert.equal(contexts.length, 113);
-  assert.ok([64, 4096, 131_072, 2 ** 20].every((n) => contexts.includes(n)));
+  const contexts = roundNumbers(64, 2 ** 20);
+  assert.deepEqual([contexts.length, ...contexts.slice(0, 5)], [29, 64, 96, 128, 192, 256]);
+  assert.ok(contexts.every((n, i) => Number.isInteger(n) && (i === 0 || n > contexts[i - 1])));
+  assert.ok([64, 4096, 6144, 131_072, 2 ** 20].every((n) => contexts.includes(n)));
   const batches = octaves(1, 4096, 8);
   assert.ok(batches.every((n, i) => i === 0 || n > batches[i - 1]));
   assert.deepEqual([nearest([1, 2, 4], 1), nearest([1, 2, 4], 3), nearest([1, 2, 4], 99), nearest([8, 16], 2)], [0, 2, 2, 0]);
@@ -323,7 +356,11 @@ test("sliders and samples rise, and hold the numbers people use", () => {
 
 test("a number of parameters as people write it", () => {
   assert.deepEqual(["8,030,261,248", "8.03B", "500 m", "1_000"].map(parameterNumber), [8_030_261_248, 8.03e9, 5e8, 1000]);
-  for (const bad of ["", "-1", "many", "1e9", "0", "999T", "<b>"]) assert.throws(() => parameterNumber(bad), /^Error: Give the number/);
+  assert.deepEqual(["7B", "7.5B", "7,000,000,000", "12 345 678"].map(parameterNumber), [7e9, 7.5e9, 7e9, 12_345_678]);
+  const forms = /^Error: Give the number of parameters as 7B, 7\.5B or 7,000,000,000 \(a comma only before three digits\)/;
+  for (const bad of ["", "-1", "many", "1e9", "7e9", "0", "999T", "<b>", "8,03B", "8,0300B", "1,2345", "1,234_567", ",5B", "1234,567"]) {
+    assert.throws(() => parameterNumber(bad), forms, bad);
+  }
 });
 
 test("a config is pasted into code without its line ends, its numbers as they were", () => {
