@@ -384,7 +384,9 @@ def test_an_address_that_is_not_understood_is_ignored_with_a_message(
 def test_a_shared_link_leads_to_the_explorer(
     publish: Callable[[str], str], open_page: Callable[..., Page]
 ) -> None:
-    text = page_of(CapacityExplorer()).replace("<body>", "<body><p style='height: 3000px'>Far above</p>")
+    text = page_of(CapacityExplorer()).replace(
+        "<body>", "<body><p style='height: 3000px'>Far above</p>"
+    )
     url = publish(text)
     top = "() => document.querySelector('.kvbook-explorer').getBoundingClientRect().top"
     page = open_page(f"{url}#kv:context=8192")
@@ -572,8 +574,10 @@ def test_on_a_phone_nothing_scrolls_sideways_and_fingers_hit(
     assert np.min(targets.evaluate_all(size)) >= 44
     bars = "all => all.map(e => e.getBoundingClientRect().width)"
     assert min(page.locator(".kv-gain-bar:not([hidden])").evaluate_all(bars)) > 200
-    shades = page.locator("table").first.locator("xpath=..").evaluate(
-        "e => getComputedStyle(e).backgroundImage"
+    shades = (
+        page.locator("table")
+        .first.locator("xpath=..")
+        .evaluate("e => getComputedStyle(e).backgroundImage")
     )
     assert "gradient" in shades  # a cut table shows that it goes on
     svg = page.locator(".kv-chart").bounding_box()
