@@ -563,6 +563,9 @@ def test_on_a_phone_nothing_scrolls_sideways_and_fingers_hit(
 ) -> None:
     page = open_page(url, width=width, height=844, dark=dark)
     unfold(page)
+    for model in ("llama-2-7b", "llama-3.1-8b", "nemotron-nano-9b-v2"):
+        choose(page, "Model", model)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
     page.get_by_label("Sliding window", exact=True).fill("300000")
     choose(page, "GPU", "own")
     choose(page, "Model", "gemma-3n-e4b")

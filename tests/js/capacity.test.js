@@ -162,7 +162,7 @@ test("where nothing else is changed the baseline is the headline's, for every mo
       const found = figures(state);
       const base = baseline(state);
       assert.deepEqual([base.sequence, base.users], [found.sequence, found.users], `${id} ${context}`);
-      assert.equal(text.gainOfAll(found, base), "the same as published");
+      assert.equal(text.gainOfAll(found, base), "as published");
       for (const row of techniques(state, found)) assert.notEqual(text.gain(row, base), "the same", `${id} ${row.label}`);
     }
   }

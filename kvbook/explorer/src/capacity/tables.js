@@ -104,7 +104,7 @@ function gainTable(state, found) {
     one.why
       ? [label, "–", "–", one.why]
       : [label, decimal(one.sequence), fitting(one.users), words];
-  return table(
+  const element = table(
     "Each technique alone",
     ["Technique", "One sequence", "Users", "Cache"],
     [
@@ -113,6 +113,8 @@ function gainTable(state, found) {
       row("Your settings together", found, gainOfAll(found, base)),
     ],
   );
+  element.classList.add("kv-reasons");
+  return element;
 }
 
 function settingTable(state) {

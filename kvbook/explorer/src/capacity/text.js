@@ -140,7 +140,7 @@ export const gain = ({ why, because, sequence }, base) => why ?? because ?? savi
 
 /** What all settings together save; the baseline where nothing of it is changed. */
 export const gainOfAll = ({ sequence }, base) =>
-  base.sequence === sequence ? "the same as published" : saving(base.sequence, sequence);
+  base.sequence === sequence ? "as published" : saving(base.sequence, sequence);
 
 /** What paging saves: what would be reserved beyond the tokens in use. Both are as `alone` gives them. */
 export function pagingGain(context, paged, reserved) {
