@@ -5,17 +5,16 @@ import { cut } from "../../kvbook/explorer/src/capacity/bar.js";
 import { decodeBound } from "../../kvbook/explorer/src/capacity/bound.js";
 import { decades, samples } from "../../kvbook/explorer/src/capacity/chart.js";
 import { command, compact, python } from "../../kvbook/explorer/src/capacity/commands.js";
-import { nearest, octaves } from "../../kvbook/explorer/src/common/inputs.js";
+import { nearest, octaves, roundNumbers } from "../../kvbook/explorer/src/common/inputs.js";
 import { CACHE_DTYPES, parseConfig } from "../../kvbook/explorer/src/capacity/engine.js";
 import { GPUS, hasExperts, MODELS, OWN } from "../../kvbook/explorer/src/common/facts.js";
 import { alone, crossings, figures, firstAbove, sizeAt } from "../../kvbook/explorer/src/capacity/figures.js";
-import { isOurs, read, write } from "../../kvbook/explorer/src/capacity/hash.js";
+import { check, isOurs, read, write } from "../../kvbook/explorer/src/capacity/hash.js";
 import { parameterNumber } from "../../kvbook/explorer/src/capacity/paste.js";
-import { PRESETS, withBatch } from "../../kvbook/explorer/src/capacity/presets.js";
+import { PRESETS, presetsThatKeepTheCard, withBatch } from "../../kvbook/explorer/src/capacity/presets.js";
 import * as stateModule from "../../kvbook/explorer/src/capacity/state.js";
-import { techniques } from "../../kvbook/explorer/src/capacity/techniques.js";
-import { saving } from "../../kvbook/explorer/src/capacity/techniques_view.js";
-import { logScale } from "../../kvbook/explorer/src/common/svg.js";
+import { baseline, techniques } from "../../kvbook/explorer/src/capacity/techniques.js";
+import { powers } from "../../kvbook/explorer/src/common/axes.js";
 import * as text from "../../kvbook/explorer/src/capacity/text.js";
 
 const { FIELDS, fromTraits, INITIAL, POLICIES, same, settle, toTraits } = stateModule;
@@ -146,13 +145,50 @@ test("each technique is told alone against the model as published", () => {
     "Paged, blocks of 16": 30,
   });
   const changed = at({ cacheDtype: "fp8", nKvHeads: 4, context: 2048, window: 512 });
-  assert.equal(alone(changed, {}).users, 30); // settings of now do not touch the baseline
+  assert.equal(alone(changed, {}).users, 61); // of the settings of now, only the context is the baseline's too
   const rows = techniques(changed, figures(changed));
   assert.deepEqual(rows.filter(({ pressed }) => pressed).map(({ label }) => label), ["4 KV heads (GQA)", "fp8 cache", "Window of 512"]);
-  assert.equal(rows.at(-1).users, 61); // paged holds 2,048 where 4,096 would be reserved
+  assert.deepEqual([rows.at(-1).users, alone(changed, { policy: "reserve" }).users], [61, 30]);
+  assert.equal(rows.at(-1).because, "2.00 × smaller than with 4,096 tokens reserved a sequence (30 would fit).");
   const latent = techniques(at({ model: "deepseek-v3" }), shown({ model: "deepseek-v3" }));
   assert.equal(latent[0].why, "This model has none to share.");
-  assert.deepEqual([saving(8, 2), saving(2, 8), saving(3, 3), saving(3, 0)], ["4.00 × smaller", "4.00 × larger", "the same", "nothing left"]);
+  assert.deepEqual([[8, 2], [2, 8], [3, 3], [3, 0]].map(([a, b]) => text.saving(a, b)), ["4.00 × smaller", "4.00 × larger", "the same", "nothing left"]);
+});
+
+test("where nothing else is changed the baseline is the headline's, for every model", () => {
+  for (const { id } of MODELS) {
+    for (const context of [1, 5000, 131_072]) {
+      const state = at({ model: id, context });
+      const found = figures(state);
+      const base = baseline(state);
+      assert.deepEqual([base.sequence, base.users], [found.sequence, found.users], `${id} ${context}`);
+      assert.equal(text.gainOfAll(found, base), "as published");
+      for (const row of techniques(state, found)) assert.notEqual(text.gain(row, base), "the same", `${id} ${row.label}`);
+    }
+  }
+  assert.equal(text.baselineName(at()), "As published, 16 bits, 4,096 tokens reserved");
+});
+
+test("a row that saves nothing says why", () => {
+  const said = (changes, n) => techniques(at(changes), shown(changes)).at(n).because;
+  const all = "Saves nothing here: every token that would be reserved,";
+  assert.equal(said({}, -1), `${all} 4,096 a sequence, is in use.`);
+  assert.equal(said({ reserve: 8192 }, -1), "2.00 × smaller than with 8,192 tokens reserved a sequence (15 would fit).");
+  assert.equal(said({ reserve: 100 }, -1), `${all} 4,096 a sequence, is in use.`);
+  const llama = { model: "llama-3.1-8b" };
+  assert.match(said(llama, -1), /^32\.0 × smaller than with 131,072 tokens reserved a sequence \(3 would fit\)\.$/);
+  const slid = { ...own, config: CONFIG.replace("llama", "mistral").replace("}", ', "num_key_value_heads": 6, "sliding_window": 64, "max_position_embeddings": 9000}') };
+  assert.equal(said(slid, -1), "Saves nothing here: the 9,000 tokens that might be reserved take no more cache.");
+  assert.equal(said({ context: 1028 }, 4), "Saves nothing here: all 1,028 tokens lie in the window.");
+  assert.deepEqual([said({ context: 1029 }, 4), said({ context: 1028 }, 3)], [undefined, undefined]);
+});
+
+test("weights that do not fit are words in the sum, too", () => {
+  const line = (changes) => text.usersLine(at(changes), shown(changes)).replace(/^[^B]*B/, "");
+  assert.equal(line({ model: "llama-3.1-405b" }), ": the weights alone take more than there is → 0");
+  assert.equal(line({ overheadGb: 70 }), ": the weights and the overhead take more than there is → 0");
+  assert.equal(line({ gpu: OWN, ownGb: 13.48, context: 2 ** 20 }), " ÷ 549,755,813,888 B < 0.01 → 0");
+  assert.equal(line({ context: 2 ** 20 }), " ÷ 549,755,813,888 B = 0.12 → 0");
 });
 
 test("a baseline that the GPUs cannot share is said, and breaks nothing", () => {
@@ -193,6 +229,24 @@ test("the headline says why none fits", () => {
   assert.match(text.notes(at({ context: 5000 }), shown({ context: 5000 })).join(), /made for at most 4,096 tokens/);
 });
 
+test("a hybrid's constant state is said under the answer, with the users that it leaves", () => {
+  const say = (changes) => text.aside(at(changes), shown(changes)).replaceAll("\u00a0", " ");
+  const nemotron = { model: "nemotron-nano-9b-v2" };
+  const found = shown(nemotron);
+  assert.deepEqual([found.users, found.constant, found.usersWithState], [927, 73_433_088, 442]);
+  const both = found.sequence + found.constant;
+  assert.ok(442 * both <= found.room.free && 443 * both > found.room.free);
+  const kept = "A sequence also keeps a constant state of 73.43 MB (at 2 bytes a value), which is not counted";
+  assert.equal(say(nemotron), `${kept}: with it 442 users would fit.`);
+  assert.equal(say({ ...nemotron, tensorParallel: 2 }), `${kept}: with it, shared evenly among the 2 GPUs, 1,011 users would fit.`);
+  assert.equal(say({ ...nemotron, context: 2 ** 20 }), `${kept}: with it still 3 users would fit.`);
+  assert.equal(say({ ...nemotron, gpu: OWN, ownGb: 10 }), `${kept}.`);
+  assert.equal(say({}), "");
+  const odd = { ...shown(), constant: null, usersWithState: null };
+  assert.match(text.aside(at(), odd), /is not counted: the config does not tell its size\.$/);
+  assert.doesNotMatch(text.notes(at(nemotron), found).join(), /state/);
+});
+
 test("sizes name their unit, decimal and binary", () => {
   const plain = (n) => [text.decimal(n), text.binary(n)].map((s) => s.replace("\u00a0", " "));
   assert.deepEqual(plain(2 ** 31), ["2.147 GB", "2.000 GiB"]);
@@ -228,6 +282,18 @@ test("an address that is not understood is refused with one sentence", () => {
   }
 });
 
+test("a pasted config is in the address only while it is the model, and is refused where another is", () => {
+  const other = at({ ...own, model: "gpt2" });
+  assert.equal(write(other, INITIAL), "#kv:model=gpt2");
+  assert.match(write(at(own), INITIAL), /^#kv:model=own&config=.+&parameters=5000000$/);
+  assert.equal(write(other, at(own)), "#kv:model=gpt2");
+  const lone = read("#kv:config=%7B%7D");
+  assert.throws(() => check(lone, at(lone)), /^Error: The address has “config=…”, which is read only with “model=own”\.$/);
+  assert.throws(() => check({ parameters: 5 }, at({ parameters: 5 })), /“parameters=…”/);
+  check(lone, { ...at(own), ...lone }); // an explorer that starts with one's own model
+  check({ context: 5 }, at({ context: 5 }));
+});
+
 test("traits that are not allowed stay where they start", () => {
   assert.deepEqual(fromTraits(() => undefined), { ...INITIAL });
   const odd = { context: -3, gpu: "<b>", batch: 2.5, n_kv_heads: "8", utilization: NaN, cache_dtype: "fp8" };
@@ -252,10 +318,31 @@ test("presets fit what they name", () => {
   }
 });
 
+test("presets keep the reader's card, and give it back where one brought another", () => {
+  const apply = presetsThatKeepTheCard();
+  const preset = (part) => PRESETS.find(({ label }) => label.includes(part));
+  const card = ({ gpu, memory, ownGb, tensorParallel }) => [gpu, memory, ownGb, tensorParallel];
+  const mine = at({ gpu: OWN, ownGb: 24.5, memory: "reported", nKvHeads: 8, context: 777 });
+  const first = apply(preset("at 4K"), mine, INITIAL);
+  assert.deepEqual(card(first), [OWN, "reported", 24.5, 1]);
+  assert.deepEqual([first.nKvHeads, first.context, first.batch], [null, 4096, figures(first).users]);
+  const far = apply(preset("DeepSeek"), first, INITIAL);
+  assert.deepEqual([far.gpu, far.tensorParallel], ["H200", 8]);
+  assert.deepEqual(card(apply(preset("Gemma"), far, INITIAL)), card(first));
+  const again = apply(preset("DeepSeek"), first, INITIAL);
+  const chosen = apply(preset("Gemma"), { ...again, gpu: "H100 SXM" }, INITIAL);
+  assert.equal(chosen.gpu, "H100 SXM"); // a card that the reader took since
+  const huge = apply(preset("at 4K"), at({ gpu: OWN, ownGb: 100_000 }), INITIAL);
+  assert.equal(huge.batch, 100_000);
+  const odd = at({ model: "phi-4", nKvHeads: 20 });
+  assert.equal(apply(preset("at 128K"), odd, odd).nKvHeads, null); // 20 heads were the other model's
+});
+
 test("sliders and samples rise, and hold the numbers people use", () => {
-  const contexts = octaves(64, 2 ** 20, 8);
-  assert.equal(contexts.length, 113);
-  assert.ok([64, 4096, 131_072, 2 ** 20].every((n) => contexts.includes(n)));
+  const contexts = roundNumbers(64, 2 ** 20);
+  assert.deepEqual([contexts.length, ...contexts.slice(0, 5)], [29, 64, 96, 128, 192, 256]);
+  assert.ok(contexts.every((n, i) => Number.isInteger(n) && (i === 0 || n > contexts[i - 1])));
+  assert.ok([64, 4096, 6144, 131_072, 2 ** 20].every((n) => contexts.includes(n)));
   const batches = octaves(1, 4096, 8);
   assert.ok(batches.every((n, i) => i === 0 || n > batches[i - 1]));
   assert.deepEqual([nearest([1, 2, 4], 1), nearest([1, 2, 4], 3), nearest([1, 2, 4], 99), nearest([8, 16], 2)], [0, 2, 2, 0]);
@@ -263,14 +350,17 @@ test("sliders and samples rise, and hold the numbers people use", () => {
   assert.ok(points.every((n, i) => i === 0 || n > points[i - 1]));
   assert.ok(points.includes(1024) && points[0] === 64 && points.at(-1) === 2 ** 20);
   assert.deepEqual([decades([3e6, 2e9, 0, -4]), decades([5]), decades([1e6, 1e9])], [[1e6, 1e10], [1, 10], [1e6, 1e10]]);
-  const scale = logScale([1, 10_000], [210, 10]);
-  assert.deepEqual([1, 10, 1000, 10_000].map(scale), [210, 160, 60, 10]);
+  assert.deepEqual([powers([1, 1]), powers([1e6, 1e9]), powers([0.1, 10])], [[1], [1e6, 1e7, 1e8, 1e9], [0.1, 1, 10]]);
   assert.ok(sizeAt(shown().plan, 65) > sizeAt(shown().plan, 64));
 });
 
 test("a number of parameters as people write it", () => {
   assert.deepEqual(["8,030,261,248", "8.03B", "500 m", "1_000"].map(parameterNumber), [8_030_261_248, 8.03e9, 5e8, 1000]);
-  for (const bad of ["", "-1", "many", "1e9", "0", "999T", "<b>"]) assert.throws(() => parameterNumber(bad), /^Error: Give the number/);
+  assert.deepEqual(["7B", "7.5B", "7,000,000,000", "12 345 678"].map(parameterNumber), [7e9, 7.5e9, 7e9, 12_345_678]);
+  const forms = /^Error: Give the number of parameters as 7B, 7\.5B or 7,000,000,000 \(a comma only before three digits\)/;
+  for (const bad of ["", "-1", "many", "1e9", "7e9", "0", "999T", "<b>", "8,03B", "8,0300B", "1,2345", "1,234_567", ",5B", "1234,567"]) {
+    assert.throws(() => parameterNumber(bad), forms, bad);
+  }
 });
 
 test("a config is pasted into code without its line ends, its numbers as they were", () => {

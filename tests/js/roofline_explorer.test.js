@@ -96,7 +96,7 @@ test("the formula's lines give what they say", () => {
 
 test("what a reader should know is said where it holds", () => {
   const notes = (changes, hidden = 0) => text.notes(at(changes), shown(changes), hidden).join(" ");
-  assert.match(notes(), /^Bounds, no forecast/);
+  assert.match(notes(), /^Bounds, not a forecast/);
   assert.doesNotMatch(notes(), /fit|multiplied|shorter/);
   assert.match(plain(notes({ batch: 512 })), /This does not fit: 13\.48 GB of weights and 274\.9 GB of cache, on a card of 80\.00 GB\./);
   assert.doesNotMatch(notes({ batch: 512, gpu: OWN }), /fit|maker/); // its memory is not known

@@ -1,12 +1,13 @@
 // The capacity explorer: how many users fit on a card, and what each technique buys.
 import { answerIn } from "./common/answer.js";
-import { button, enable } from "./common/controls.js";
+import { button } from "./common/controls.js";
 import { h, setText } from "./common/dom.js";
 import { explorer } from "./common/explorer.js";
 import { OWN } from "./common/facts.js";
 import { link as linkOf } from "./common/link.js";
 import { save, watch } from "./common/model.js";
 import { openForPrint } from "./common/print.js";
+import { resetButton } from "./common/reset.js";
 import { fold } from "./common/table.js";
 import { bar as barOf, cut } from "./capacity/bar.js";
 import { chart as chartOf, samples } from "./capacity/chart.js";
@@ -16,12 +17,12 @@ import { factList, formulaBlock } from "./capacity/facts_view.js";
 import { crossings, figures, sizeAt } from "./capacity/figures.js";
 import * as hash from "./capacity/hash.js";
 import { pasteFold } from "./capacity/paste.js";
-import { PRESETS, withBatch } from "./capacity/presets.js";
+import { PRESETS, presetsThatKeepTheCard } from "./capacity/presets.js";
 import { settings as settingsOf } from "./capacity/settings.js";
 import { tables } from "./capacity/tables.js";
 import { baseline, techniques } from "./capacity/techniques.js";
 import { techniqueList } from "./capacity/techniques_view.js";
-import { cards, finding, headline as answer, sequences, verdict } from "./capacity/text.js";
+import { aside, cards, finding, headline as answer, sequences, verdict } from "./capacity/text.js";
 import { FIELDS, fromTraits, MAX_CONTEXT, same, settle, toTraits } from "./capacity/state.js";
 
 function render({ model, el }) {
@@ -52,15 +53,16 @@ function render({ model, el }) {
     ownModel: () => (state.config !== "" ? go({ model: OWN }) : paste.open()),
     fill: () => go({ batch: found.users }),
   });
-  const reset = button("Reset", () => go(start()));
-  const presetButtons = PRESETS.map(({ label, changes }) =>
-    button(label, () => go(withBatch({ ...start(), ...changes }))),
+  const reset = resetButton(root, () => go(start()));
+  const applied = presetsThatKeepTheCard();
+  const presetButtons = PRESETS.map((preset) =>
+    button(preset.label, () => go(applied(preset, state, start()))),
   );
   const presets = h(
     "div",
     { class: "kv-buttons kv-presets", role: "group", "aria-label": "Presets and reset" },
     ...presetButtons,
-    reset,
+    reset.element,
   );
   const facts = factList();
   const formula = formulaBlock();
@@ -88,6 +90,7 @@ function render({ model, el }) {
       : linkOf(root, hash, { start, onRead: (changes) => readAddress(changes), onFault: say });
   const readAddress = (changes) => {
     const next = { ...start(), ...changes };
+    hash.check(changes, next);
     figures(next); // or a sentence
     say("");
     save(model, toTraits(next));
@@ -128,10 +131,12 @@ function render({ model, el }) {
       wrong = error.message;
     }
     root.classList.toggle("kv-stale", wrong !== null);
-    const [what, rest] =
-      wrong === null ? answer(state, found) : ["These settings do not go together.", wrong];
-    said.show(what, rest);
-    enable(reset, !same(state, start()));
+    said.show(
+      ...(wrong === null
+        ? [...answer(state, found), aside(state, found)]
+        : ["These settings do not go together.", wrong]),
+    );
+    reset.show(!same(state, start()));
     PRESETS.forEach(({ changes }, i) => {
       const on = Object.entries(changes).every(([name, value]) => state[name] === value);
       presetButtons[i].setAttribute("aria-pressed", String(on));
@@ -144,7 +149,7 @@ function render({ model, el }) {
     bar.show(asked, cut(found.room, found.cache), cards(found.card, 1), verdict(state, found));
     facts.show(state, found);
     formula.show(state, found);
-    gains.show(techniques(state, found), baseline(state), found);
+    gains.show(state, techniques(state, found), baseline(state), found);
     drawChart();
     code.refresh();
     details.refresh();

@@ -1,11 +1,12 @@
 // The roofline explorer: whether compute or memory bounds prefill and decode on a device, and by how much.
 import { answerIn } from "./common/answer.js";
-import { button, enable } from "./common/controls.js";
+import { button } from "./common/controls.js";
 import { h, setText } from "./common/dom.js";
 import { explorer } from "./common/explorer.js";
 import { link as linkOf } from "./common/link.js";
 import { save, watch } from "./common/model.js";
 import { openForPrint } from "./common/print.js";
+import { resetButton } from "./common/reset.js";
 import { fold } from "./common/table.js";
 import { chart as chartOf } from "./roofline/chart.js";
 import { figures, modelFor, pointOf } from "./roofline/figures.js";
@@ -39,7 +40,7 @@ function render({ model, el }) {
   const chart = chartOf();
   const bars = phaseBars();
   const controls = settings(go);
-  const reset = button("Reset", () => go(start()));
+  const reset = resetButton(root, () => go(start()));
   const presets = h("div", { class: "kv-buttons", role: "group", "aria-label": "Presets and reset" });
   const knees = kneeList();
   const formula = formulaBlock();
@@ -78,14 +79,14 @@ function render({ model, el }) {
     if (shown?.key !== key) {
       const list = presetsFor(from, modelFor(from.model).headChoices, model.get("measured") ?? []);
       const buttons = list.map(({ label, changes }) => button(label, () => go({ ...from, ...changes })));
-      presets.replaceChildren(...buttons, reset);
+      presets.replaceChildren(...buttons, reset.element);
       shown = { key, list, buttons };
       baseline = figures(from);
     }
     shown.list.forEach(({ changes }, i) => {
       shown.buttons[i].setAttribute("aria-pressed", String(same(state, { ...from, ...changes })));
     });
-    enable(reset, !same(state, from));
+    reset.show(!same(state, from));
   };
 
   const update = () => {

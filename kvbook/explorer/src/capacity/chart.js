@@ -1,5 +1,7 @@
+import { scaleLog } from "d3-scale";
+import { axes as axesOf, powers } from "../common/axes.js";
 import { h, setText, uid } from "../common/dom.js";
-import { logScale, set, svg } from "../common/svg.js";
+import { set, svg } from "../common/svg.js";
 import { count, decimal } from "./text.js";
 
 const LOW = 64; // tokens, at the left edge
@@ -67,8 +69,8 @@ export function chart() {
       ...points.flatMap(({ one, batch }) => [one, batch]),
       ...Object.values(levels),
     ]);
-    const x = logScale([LOW, HIGH], [MARGIN.left, right]);
-    const y = logScale([floor, ceiling], [bottom, MARGIN.top]);
+    const x = scaleLog([LOW, HIGH], [MARGIN.left, right]);
+    const y = scaleLog([floor, ceiling], [bottom, MARGIN.top]);
     if (drawn !== [width, floor, ceiling].join()) {
       set(picture, { width, viewBox: `0 0 ${width} ${HEIGHT}` });
       grid.replaceChildren(...axes(x, y, right, [floor, ceiling], width < 480));
@@ -108,20 +110,11 @@ function lineKey(name, words) {
   );
 }
 
-function axes(x, y, right, [floor, ceiling], narrow) {
-  const across = [];
-  for (let n = floor; n <= ceiling * 1.001; n *= 10) {
-    const label = svg("text", { x: MARGIN.left - 8, y: y(n), dy: "0.32em", "text-anchor": "end" }, plain(n));
-    across.push(svg("line", { class: "kv-grid", x1: MARGIN.left, x2: right, y1: y(n), y2: y(n) }), label);
-  }
-  const below = TICKS.filter((_, i) => !narrow || i % 2 === 1).flatMap((n) => [
-    svg("line", { class: "kv-axis", x1: x(n), x2: x(n), y1: bottom, y2: bottom + 6 }),
-    svg("text", { x: x(n), y: bottom + 20, "text-anchor": "middle" }, short(n)),
-  ]);
+function axes(x, y, right, ends, narrow) {
+  const ticks = narrow ? TICKS.filter((_, i) => i % 2 === 1) : TICKS;
+  const box = { left: MARGIN.left, right, bottom };
   return [
-    ...across,
-    ...below,
-    svg("path", { class: "kv-axis", d: `M${MARGIN.left},${MARGIN.top}V${bottom}H${right}` }),
+    ...axesOf({ scale: x, ticks, format: short }, { scale: y, ticks: powers(ends), format: plain }, box),
     svg("text", { class: "kv-axis-title", x: 0, y: 14 }, "Bytes on one GPU"),
     svg("text", { class: "kv-axis-title", x: right, y: HEIGHT - 6, "text-anchor": "end" }, "Context, tokens"),
   ];

@@ -1,7 +1,7 @@
 // Every figure that the explorer shows, from the state alone. The sizes and the users are the accounting's; here is
 // only which of its questions to ask. No DOM here.
 import { decodeBound } from "./bound.js";
-import { bytesPerToken, nbytes, users, whatIf } from "./engine.js";
+import { bytesPerToken, nbytes, stateBytes, users, whatIf } from "./engine.js";
 import { cardFor, modelFor, weightsFor } from "./model.js";
 import { MAX_CONTEXT } from "./state.js";
 
@@ -20,6 +20,7 @@ export function figures(state) {
     ...plan.options,
     policy: "exact",
   });
+  const constant = stateBytes(plan.spec); // null where the config does not tell
   return {
     model,
     card,
@@ -30,6 +31,11 @@ export function figures(state) {
     cache,
     perToken: bytesPerToken(plan.spec, plan.options),
     users: fit(state, card, weightsBytes, sequence),
+    constant,
+    usersWithState:
+      constant === null
+        ? null
+        : fit(state, card, weightsBytes, sequence + Math.ceil(constant / state.tensorParallel)),
     bound: decodeBound({
       bandwidth: card.bandwidth,
       weightsBytes: room.weights,
@@ -118,8 +124,8 @@ export function crossings({ plan, room }, batch) {
 }
 
 /**
- * What one technique alone does: the state with the published model at 16 bits, reserved in full, and a change.
- * { longest, sequence, users }, where `longest` is how many tokens are reserved; { why } where that cannot be.
+ * What one technique alone does: the published model with a cache of 16 bits, the context of each sequence reserved,
+ * and a change. { tokens, sequence, users }, where `tokens` are those that a sequence takes; { why } where that cannot be.
  */
 export function alone(state, changes) {
   const plain = {
@@ -127,16 +133,16 @@ export function alone(state, changes) {
     window: null,
     sinks: 0,
     fullEvery: null,
-    policy: "reserve",
+    policy: "exact",
     cacheDtype: "float16",
   };
-  const one = { ...state, ...plain, reserve: null, ...changes };
+  const one = { ...state, ...plain, ...changes };
   const model = modelFor(one);
   try {
     const plan = planFor(one, model);
     const sequence = sequenceBytes(plan);
     const users = fit(one, cardFor(one), weightsFor(model, one.weights), sequence);
-    return { longest: plan.tokens, sequence, users };
+    return { tokens: plan.tokens, sequence, users };
   } catch (error) {
     return { why: error.message }; // KV heads that the GPUs cannot share
   }

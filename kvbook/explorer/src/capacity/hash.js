@@ -1,5 +1,26 @@
-// The state in the address, as common/hash.js writes it.
+// The state in the address, as common/hash.js writes it. No DOM here.
+import { OWN } from "../common/facts.js";
 import { hashOf } from "../common/hash.js";
 import { FIELDS } from "./state.js";
 
+<<<<<<< HEAD
 export const { write, read, isOurs, isAnothers, fits } = hashOf(FIELDS, "#kv:");
+=======
+const OF_OWN = ["config", "parameters"]; // they say something of one's own model alone
+const of = hashOf(FIELDS, "#kv:");
+
+export const { read, isOurs, fits } = of;
+
+/** The state as a hash; what was pasted is left out while another model is shown. */
+export function write(state, start) {
+  const { config, parameters } = state.model === OWN ? state : start;
+  return of.write({ ...state, config, parameters }, start);
+}
+
+/** Throws an Error with one sentence where an address gives its own model's settings and names another model. */
+export function check(changes, { model }) {
+  const unused = OF_OWN.find((name) => name in changes);
+  if (unused && model !== OWN)
+    throw new Error(`The address has “${unused}=…”, which is read only with “model=${OWN}”.`);
+}
+>>>>>>> ab6fddea143efb9ed44d7237c56d23b95865c2bf

@@ -72,12 +72,12 @@ export function pasteFold(onModel) {
 
 /** "8,030,261,248", "8.03B" or "500M" as a whole number. Throws an Error with one sentence. */
 export function parameterNumber(written) {
-  const match = written.trim().match(/^(\d[\d,_ ]*(?:\.\d+)?)\s*([kmbt]?)$/i);
-  const unit = { "": 1, k: 1e3, m: 1e6, b: 1e9, t: 1e12 }[match?.[2].toLowerCase()];
-  const number = match ? Math.round(Number(match[1].replace(/[,_ ]/g, "")) * unit) : NaN;
+  const match = written.trim().match(/^(\d+|\d{1,3}(?:([,_ ])\d{3})(?:\2\d{3})*)(\.\d+)?\s*([kmbt]?)$/i);
+  const unit = { "": 1, k: 1e3, m: 1e6, b: 1e9, t: 1e12 }[match?.[4].toLowerCase()];
+  const number = match ? Math.round(Number(match[1].replace(/[,_ ]/g, "") + (match[3] ?? "")) * unit) : NaN;
   if (!(number >= 1 && number <= MOST)) {
     throw new Error(
-      "Give the number of parameters, such as 8,030,261,248 or 8.03B; the file does not say it.",
+      "Give the number of parameters as 7B, 7.5B or 7,000,000,000 (a comma only before three digits); the file does not say it.",
     );
   }
   return number;

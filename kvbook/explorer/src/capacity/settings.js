@@ -1,13 +1,13 @@
 // The controls: six that matter most, the rest behind a fold. Each shows the state and asks for a change of it.
 import { button, enable } from "../common/controls.js";
 import { h } from "../common/dom.js";
-import { number, octaves, select, steps } from "../common/inputs.js";
+import { number, octaves, roundNumbers, select, steps } from "../common/inputs.js";
 import { GPUS, MODELS, OWN } from "../common/facts.js";
 import { weightsFor } from "./model.js";
 import { CACHE_DTYPES, FIELDS, MAX_CONTEXT, PARALLEL } from "./state.js";
 import { binary, CACHE_NAMES, count, decimal, tokens, WEIGHT_NAMES } from "./text.js";
 
-const CONTEXTS = octaves(64, MAX_CONTEXT, 8);
+const CONTEXTS = roundNumbers(64, MAX_CONTEXT);
 const BATCHES = octaves(1, 4096, 8);
 const FULL_EVERY = [2, 3, 4, 5, 6, 8, 12];
 const POLICY_NAMES = {
@@ -69,7 +69,7 @@ export function settings(go, { ownModel, fill }) {
     group(
       "Window",
       numeric("Sliding window", "window", { unit: "tokens", empty: "none" }),
-      numeric("Sinks kept besides", "sinks", { unit: "tokens" }),
+      numeric("Sink tokens also kept", "sinks", { unit: "tokens" }),
       choice("Layers that stay full", "fullEvery", (text) => go({ fullEvery: orNull(text) })),
     ),
     group(
@@ -131,7 +131,7 @@ export function settings(go, { ownModel, fill }) {
       v === "all_layers_full" && !slides && state.policy !== v,
     ]);
     at("policy", state.policy, policies);
-    list("reserve", state.policy === "reserve" ? null : "Only where the most is reserved.");
+    of.reserve.show({ value: state.reserve, ...reserveWords(state) });
     list("blockSize", state.policy === "paged" ? null : "Only where blocks are used.");
     showMemory(state, model, card, at);
     at(
@@ -141,6 +141,12 @@ export function settings(go, { ownModel, fill }) {
     );
     list("utilization");
     list("overheadGb");
+  };
+
+  const reserveWords = ({ policy, reserve, context }) => {
+    if (policy !== "reserve") return { why: "Only where the most is reserved." };
+    if (reserve === null || reserve >= context) return {};
+    return { note: `Less than the context: ${tokens(context)} are reserved.` };
   };
 
   const showHeads = ({ nKvHeads }, { headChoices, publishedHeads }) => {

@@ -5,14 +5,13 @@ import { layerNbytes } from "./engine.js";
 import { crossings, sizeAt } from "./figures.js";
 import { FIELDS, MAX_CONTEXT } from "./state.js";
 import { baseline, techniques } from "./techniques.js";
-import { saving } from "./techniques_view.js";
-import { binary, cards, count, decimal } from "./text.js";
+import { baselineName, binary, cards, count, decimal, fitting, gain, gainOfAll } from "./text.js";
 
 const CONTEXTS = [1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, MAX_CONTEXT];
 
 export function tables(state, found) {
   return [
-    memoryTable(found),
+    memoryTable(state, found),
     contextTable(state, found),
     crossingTable(state, found),
     layerTable(found),
@@ -22,7 +21,7 @@ export function tables(state, found) {
   ];
 }
 
-function memoryTable({ room, cache, card }) {
+function memoryTable({ tensorParallel }, { room, cache, card, constant }) {
   const parts = cut(room, cache);
   const rows = [
     ["Weights", room.weights],
@@ -36,8 +35,16 @@ function memoryTable({ room, cache, card }) {
   return table(
     `Memory of ${cards(card, 1)}`,
     ["Part", "GB = 10⁹ B", "GiB = 2³⁰ B"],
-    rows.map(([name, size]) => [name, decimal(size), binary(size)]),
+    [...rows.map(([name, size]) => [name, decimal(size), binary(size)]), ...stateRows(constant, tensorParallel)],
   );
+}
+
+/** The constant state in bytes, which no other row counts; nothing where a sequence keeps none. */
+function stateRows(constant, tensorParallel) {
+  if (constant === 0) return [];
+  const whole = tensorParallel > 1 ? ", on all GPUs together" : "";
+  const size = constant === null ? ["not known", "not known"] : [decimal(constant), binary(constant)];
+  return [[`Not counted: a sequence’s constant state${whole}`, ...size]];
 }
 
 function contextTable({ batch, context }, { plan, room }) {
@@ -58,7 +65,7 @@ function crossingTable({ batch }, found) {
   const from = (n) => (n === null ? "not up to 1,048,576" : count(n));
   return table(
     "Tokens from which the cache",
-    ["Of", "outweighs the weights", "no longer fits"],
+    ["Of", "is larger than the weights", "no longer fits"],
     [
       ["one sequence", from(single), "–"],
       [`the batch of ${count(batch)}`, from(weights), from(free)],
@@ -93,20 +100,21 @@ function layerTable({ plan }) {
 
 function gainTable(state, found) {
   const base = baseline(state);
-  const users = (n) => (n === null ? "any number" : count(n));
-  const row = (label, one) =>
+  const row = (label, one, words) =>
     one.why
       ? [label, "–", "–", one.why]
-      : [label, decimal(one.sequence), users(one.users), saving(base.sequence, one.sequence)];
-  return table(
+      : [label, decimal(one.sequence), fitting(one.users), words];
+  const element = table(
     "Each technique alone",
     ["Technique", "One sequence", "Users", "Cache"],
     [
-      row("As published, 16 bits", base),
-      ...techniques(state, found).map((one) => row(one.label, one)),
-      row("Your settings together", found),
+      row(baselineName(state), base, "the baseline"),
+      ...techniques(state, found).map((one) => row(one.label, one, gain(one, base))),
+      row("Your settings together", found, gainOfAll(found, base)),
     ],
   );
+  element.classList.add("kv-reasons");
+  return element;
 }
 
 function settingTable(state) {

@@ -1,20 +1,27 @@
 // The techniques of the book as settings: each alone against the baseline, and each as a button. No DOM here.
 import { alone } from "./figures.js";
 import { INITIAL } from "./state.js";
+import { pagingGain } from "./text.js";
 
 const WINDOW = { window: 1024, sinks: 4 };
 const count = (n) => n.toLocaleString("en-US");
 const holds = (state, changes) => Object.entries(changes).every(([name, value]) => state[name] === value);
 
-/** The rows: { label, changes, back, pressed, sequence, users, why }. `why` says why one has no effect here. */
+/**
+ * The rows: { label, changes, back, pressed, sequence, users, why, because }. `why` says why one has no effect here,
+ * `because` what it saves where that is not to be read from the sizes.
+ */
 export function techniques(state, { model }) {
-  return [heads(state, model), ...precisions(state), ...windows(state, model), ...allocations(state)].map(
-    (row) => ({
+  const rows = [heads(state, model), ...precisions(state), ...windows(state, model), allocation(state)];
+  return rows.map(({ because, ...row }) => {
+    const found = row.why ? {} : alone(state, row.changes);
+    return {
       ...row,
+      ...found,
       pressed: !row.why && holds(state, row.changes),
-      ...(row.why ? {} : alone(state, row.changes)),
-    }),
-  );
+      because: found.why || !because ? undefined : because(found),
+    };
+  });
 }
 
 function heads(state, { headChoices, publishedHeads }) {
@@ -45,15 +52,28 @@ function windows(state, { takesWindow }) {
   const besides = sinks === 0 ? "" : sinks === 1 ? " and 1 sink" : ` and ${sinks} sinks`;
   const kept = `Window of ${count(window)}${besides}`;
   const every = state.fullEvery ?? 4;
+  const inside = `Saves nothing here: all ${count(state.context)} tokens lie in the window.`;
+  const because = state.context <= window + sinks ? () => inside : null;
   return [
-    { label: kept, changes: { window, sinks, fullEvery: null }, back },
-    { label: `Window, 1 layer in ${every} full`, changes: { window, sinks, fullEvery: every }, back },
+    { label: kept, changes: { window, sinks, fullEvery: null }, back, because },
+    {
+      label: `Window, 1 layer in ${every} full`,
+      changes: { window, sinks, fullEvery: every },
+      back,
+      because,
+    },
   ];
 }
 
-function allocations({ blockSize }) {
-  const paged = { policy: "paged", blockSize };
-  return [{ label: `Paged, blocks of ${blockSize}`, changes: paged, back: { policy: INITIAL.policy } }];
+/** Paging reserves nothing beyond the tokens in use: told against a reservation of the most tokens there may be. */
+function allocation(state) {
+  const { blockSize, context } = state;
+  return {
+    label: `Paged, blocks of ${blockSize}`,
+    changes: { policy: "paged", blockSize },
+    back: { policy: INITIAL.policy },
+    because: (paged) => pagingGain(context, paged, alone(state, { policy: "reserve" })),
+  };
 }
 
 /** The row that all are measured against. */

@@ -46,6 +46,19 @@ export function headline(state, { model, card, plan, room, sequence, users }) {
   ];
 }
 
+/** What a sequence keeps beside its cache and the users do not count, where there is such a thing; else "". */
+export function aside({ tensorParallel }, { constant, users, usersWithState }) {
+  if (constant === null)
+    return "A sequence also keeps a constant state, which is not counted: the config does not tell its size.";
+  if (constant === 0) return "";
+  const kept = `A sequence also keeps a constant state of ${decimal(constant)} (at 2 bytes a value), which is not counted`;
+  if (users === 0) return `${kept}.`;
+  const shared = tensorParallel > 1 ? `, shared evenly among the ${tensorParallel} GPUs,` : "";
+  const still = users === usersWithState ? "still " : "";
+  const fitting = usersWithState === 1 ? "1 user" : `${count(usersWithState)} users`;
+  return `${kept}: with it${shared} ${still}${fitting} would fit.`;
+}
+
 /** How the batch lies in the free memory. */
 export function verdict({ batch, tensorParallel }, { cache, room, users }) {
   const on = tensorParallel > 1 ? " on each GPU" : "";
@@ -68,12 +81,17 @@ export function usersLine(
   const share = utilization === 1 ? "" : `${String(utilization)} × `;
   const overhead = overheadGb > 0 ? ` − ${count(Math.round(room.overhead))}` : "";
   const weights = `${count(weightsBytes)}${tensorParallel > 1 ? ` ÷ ${tensorParallel}` : ""}`;
-  const exact = Math.max(0, room.free) / sequence;
+  const free = `(${share}${count(card.memoryBytes)}${overhead} − ${weights}) B`;
+  if (room.free < 0) {
+    const what = room.weights > room.usable ? "the weights alone take" : "the weights and the overhead take";
+    return `${free}: ${what} more than there is → 0`;
+  }
+  const exact = room.free / sequence;
   const rounded = exact.toFixed(2); // 30.98; but 30.999 must not read "31.00 → 30"
   const below = (Math.floor(exact * 100) / 100).toFixed(2);
   const quotient = exact >= 1e4 ? count(Math.floor(exact)) : Math.floor(rounded) > exact ? below : rounded;
-  const free = `(${share}${count(card.memoryBytes)}${overhead} − ${weights}) B`;
-  return `${free} ÷ ${count(sequence)} B = ${quotient} → ${count(users)}`;
+  const equals = exact > 0 && exact < 0.01 ? "< 0.01" : `= ${quotient}`;
+  return `${free} ÷ ${count(sequence)} B ${equals} → ${count(users)}`;
 }
 
 /** Tokens a second, in words. */
@@ -87,7 +105,7 @@ export function boundLine({ bandwidth, stepBytes, weightsBytes, cacheBytes }) {
 
 export function boundNotes({ tensorParallel, batch }, { model, users }) {
   const notes = [
-    "A bound, no forecast: each step reads all weights and all of the cache once; nothing else takes time.",
+    "An upper bound, not a forecast: each step reads all weights and all of the cache once; nothing else takes time.",
   ];
   if (model.experts) {
     notes.push(
@@ -102,18 +120,51 @@ export function boundNotes({ tensorParallel, batch }, { model, users }) {
   return notes;
 }
 
+/** What a sequence's cache shrinks to: "4.00 × smaller". */
+export function saving(before, after) {
+  if (before === undefined) return decimal(after);
+  if (before === after) return "the same";
+  if (after === 0) return "nothing left";
+  return after < before ? `${ratio(before / after)} × smaller` : `${ratio(after / before)} × larger`;
+}
+
+const ratio = (n) => (n < 100 ? n.toPrecision(3) : count(Math.round(n)));
+
+export const fitting = (users) => (users === null ? "any number" : count(users));
+
+/** The row that the techniques are measured against. */
+export const baselineName = ({ context }) => `As published, 16 bits, ${tokens(context)} reserved`;
+
+/** What a technique's row says: why it cannot be, the reason for what it saves, or how much it saves. */
+export const gain = ({ why, because, sequence }, base) => why ?? because ?? saving(base.sequence, sequence);
+
+/** What all settings together save; the baseline where nothing of it is changed. */
+export const gainOfAll = ({ sequence }, base) =>
+  base.sequence === sequence ? "as published" : saving(base.sequence, sequence);
+
+/** What paging saves: what would be reserved beyond the tokens in use. Both are as `alone` gives them. */
+export function pagingGain(context, paged, reserved) {
+  if (reserved.tokens <= context)
+    return `Saves nothing here: every token that would be reserved, ${count(context)} a sequence, is in use.`;
+  if (reserved.sequence <= paged.sequence)
+    return `Saves nothing here: the ${count(reserved.tokens)} tokens that might be reserved take no more cache.`;
+  const smaller = saving(reserved.sequence, paged.sequence);
+  const would = `${fitting(reserved.users)} would fit`;
+  return `${smaller} than with ${tokens(reserved.tokens)} reserved a sequence (${would}).`;
+}
+
 /** The chart's finding. */
 export function finding(batch, { weights, free }, most) {
   const whose = batch === 1 ? "One sequence’s cache" : `The cache of ${sequences(batch)}`;
   const weighs =
     weights === null
       ? `stays below the weights up to ${tokens(most)}`
-      : `outweighs the weights from ${tokens(weights)}`;
+      : `is larger than the weights from ${tokens(weights)}`;
   if (free === null) return `${whose} ${weighs} and fits at every length shown.`;
   if (free === 1) return `${whose} does not fit at any length.`;
   if (weights !== null && weights <= free)
     return `${whose} ${weighs} and no longer fits from ${tokens(free)}.`;
-  return `${whose} no longer fits from ${tokens(free)}, when it is still lighter than the weights.`;
+  return `${whose} no longer fits from ${tokens(free)}, when it is still smaller than the weights.`;
 }
 
 /** What a reader should know about these settings. */
@@ -122,11 +173,6 @@ export function notes({ context }, { model }) {
   if (model.maxContext && context > model.maxContext) {
     said.push(`${capital(model.name)} is made for at most ${tokens(model.maxContext)}.`);
   }
-  const state = model.spec.stateValues;
-  if (state === null)
-    said.push("Its constant recurrent state is not counted: the config does not tell its size.");
-  else if (state > 0)
-    said.push(`Its constant recurrent state, ${count(state)} values a sequence, is not counted.`);
   return said;
 }
 

@@ -37,7 +37,10 @@ export function select(label, onChange) {
   return { element, show, restore };
 }
 
-/** A number to type. onChange(number | null); what is not allowed is told beside it and changes nothing. */
+/**
+ * A number to type. onChange(number | null); what is not allowed is told beside it and changes nothing.
+ * show({ value, why, note }): `why` it is off, or a `note` on what comes of its value.
+ */
 export function number(label, { low, high, step = 1, unit, empty }, onChange) {
   const input = h("input", {
     type: "number",
@@ -58,7 +61,7 @@ export function number(label, { low, high, step = 1, unit, empty }, onChange) {
   const set = (n) => n.toLocaleString("en-US");
   const allowed = `${step === 1 ? "A whole number" : "A number"} from ${set(low)} to ${set(high)}.`;
   let shown = null;
-  let off = null;
+  let off = null; // what stands beside it while its value is allowed
   const bad = () => {
     if (input.value === "" && !input.validity.badInput) return empty === undefined;
     const value = input.valueAsNumber;
@@ -77,9 +80,9 @@ export function number(label, { low, high, step = 1, unit, empty }, onChange) {
     input.removeAttribute("aria-invalid");
   });
   const write = (value) => (input.value = value === null ? "" : String(value));
-  const show = ({ value, why }) => {
+  const show = ({ value, why, note }) => {
     shown = value;
-    off = why ?? null;
+    off = why ?? note ?? null;
     const typed = input.value === "" ? null : input.valueAsNumber;
     if (typed !== value && !(document.activeElement === input && bad())) write(value);
     input.disabled = Boolean(why);
@@ -110,6 +113,13 @@ export function nearest(list, value) {
   const above = list.findIndex((n) => n >= value);
   if (above <= 0) return above === 0 ? 0 : list.length - 1;
   return value / list[above - 1] < list[above] / value ? above - 1 : above;
+}
+
+/** Powers of two and one and a half times as many, from one power of two to another: 64, 96, 128, 192, ... */
+export function roundNumbers(low, high) {
+  const n = Math.round(Math.log2(high / low));
+  const pairs = Array.from({ length: n }, (_, i) => [low * 2 ** i, low * 1.5 * 2 ** i]);
+  return [...pairs.flat(), high];
 }
 
 /** Rising whole numbers, `perOctave` to each doubling. */

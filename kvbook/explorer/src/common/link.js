@@ -12,6 +12,12 @@ function isPage() {
   );
 }
 
+/** Whether the reader came by this address, not back to it or by a reload: then the browser knows the place. */
+function isFollowed() {
+  const [entry] = performance.getEntriesByType("navigation");
+  return entry?.type === undefined || entry.type === "navigate";
+}
+
 /**
  * `hash` is what hashOf gives. onRead(changes) gets what the address says, onFault(sentence) what is wrong with it.
  * null: another explorer has the address.
@@ -21,9 +27,12 @@ export function link(root, hash, { start, onRead, onFault }) {
   if (isAnothers(location.hash) || !isPage() || window[OWNER]?.isConnected) return null;
   window[OWNER] = root;
   let timer = null;
+  let written = null; // the last address that was put here
 
-  const take = () => {
+  const take = (event) => {
     if (!isOurs(location.hash)) return;
+    const isNew = event ? location.hash !== written : isFollowed();
+    if (isNew) requestAnimationFrame(() => root.scrollIntoView());
     try {
       onRead(read(location.hash));
     } catch (error) {
@@ -33,6 +42,7 @@ export function link(root, hash, { start, onRead, onFault }) {
   const put = (state) => {
     const tail = write(state, start());
     if (!fits(tail) || tail === location.hash || (tail === "" && !isOurs(location.hash))) return;
+    written = tail;
     try {
       history.replaceState(history.state, "", tail || location.pathname + location.search);
     } catch {

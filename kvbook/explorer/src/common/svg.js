@@ -13,9 +13,3 @@ export function set(element, attributes) {
     else element.setAttribute(name, value);
   }
 }
-
-/** A logarithmic scale: a function from [low, high] to [from, to]. */
-export function logScale([low, high], [from, to]) {
-  const slope = (to - from) / Math.log(high / low);
-  return (value) => Math.round((from + slope * Math.log(value / low)) * 10) / 10;
-}

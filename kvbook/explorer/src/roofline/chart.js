@@ -1,8 +1,7 @@
 // The roofline: operations per second that a device can reach, against operations per byte, both logarithmic.
-import { axisBottom, axisLeft } from "d3-axis";
 import { scaleLog } from "d3-scale";
-import { select } from "d3-selection";
 import { attainable } from "../accounting/roofline.js";
+import { axes as axesOf, powers } from "../common/axes.js";
 import { h, setText, uid } from "../common/dom.js";
 import { set, svg } from "../common/svg.js";
 import { three } from "./text.js";
@@ -155,23 +154,12 @@ function write(text, [x, y], where, right) {
 }
 
 function drawAxes(group, x, y, ends, width) {
-  const powers = ([low, high]) => {
-    const n = Math.round(Math.log10(high / low));
-    return Array.from({ length: n + 1 }, (_, i) => low * 10 ** i);
-  };
   const thin = (list, most) => list.filter((_, i) => i % Math.ceil(list.length / most) === 0);
   const [across, up] = [thin(powers(ends.x), width < 480 ? 6 : 12), thin(powers(ends.y), 8)];
   const right = width - MARGIN.right;
-  const below = svg("g", { class: "kv-axis", transform: `translate(0,${bottom})` });
-  const left = svg("g", { class: "kv-axis", transform: `translate(${MARGIN.left},0)` });
-  select(below).call(axisBottom(x).tickValues(across).tickFormat(short).tickSizeOuter(0));
-  select(left).call(axisLeft(y).tickValues(up).tickFormat(short).tickSize(-(right - MARGIN.left)).tickPadding(8));
-  for (const axis of [below, left]) {
-    for (const name of ["font-family", "font-size", "fill"]) axis.removeAttribute(name);
-  }
+  const box = { left: MARGIN.left, right, bottom };
   group.replaceChildren(
-    left,
-    below,
+    ...axesOf({ scale: x, ticks: across, format: short }, { scale: y, ticks: up, format: short }, box),
     svg("text", { class: "kv-axis-title", x: 0, y: 14 }, "Operations per second (FLOP/s)"),
     svg(
       "text",

@@ -103,7 +103,7 @@ export const ridgeLine = (device) =>
 export function notes(state, found, hidden) {
   const { held, card, model } = found;
   const said = [
-    "Bounds, no forecast: peak rates all the time; each weight and each row of the cache moved once; nothing else" +
+    "Bounds, not a forecast: peak rates all the time; each weight and each row of the cache moved once; nothing else" +
       " counted, no softmax, no activations.",
   ];
   if (!card.isOwn) said.push("The device’s rates are its maker’s: products in fp16 without sparsity.");
