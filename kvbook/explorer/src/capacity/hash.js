@@ -3,13 +3,10 @@ import { OWN } from "../common/facts.js";
 import { hashOf } from "../common/hash.js";
 import { FIELDS } from "./state.js";
 
-<<<<<<< HEAD
-export const { write, read, isOurs, isAnothers, fits } = hashOf(FIELDS, "#kv:");
-=======
 const OF_OWN = ["config", "parameters"]; // they say something of one's own model alone
 const of = hashOf(FIELDS, "#kv:");
 
-export const { read, isOurs, fits } = of;
+export const { read, isOurs, isAnothers, fits } = of;
 
 /** The state as a hash; what was pasted is left out while another model is shown. */
 export function write(state, start) {
@@ -23,4 +20,3 @@ export function check(changes, { model }) {
   if (unused && model !== OWN)
     throw new Error(`The address has “${unused}=…”, which is read only with “model=${OWN}”.`);
 }
->>>>>>> ab6fddea143efb9ed44d7237c56d23b95865c2bf
