@@ -117,7 +117,7 @@ function render({ model, el }) {
   link?.take();
   const resized = new ResizeObserver(drawChart);
   resized.observe(chart.element);
-  const printing = openForPrint([details.element]);
+  const printing = openForPrint([details]);
   return () => {
     said.stop();
     resized.disconnect();
