@@ -120,7 +120,7 @@ function render({ model, el }) {
     drawChart();
   });
   resized.observe(chart.element);
-  const printing = openForPrint([details.element]);
+  const printing = openForPrint([details]);
   return () => {
     said.stop();
     resized.disconnect();
