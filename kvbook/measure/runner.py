@@ -49,8 +49,10 @@ def _in_one_process(jobs: list[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
     assert child.stdin is not None
     assert child.stdout is not None
     try:
-        child.stdin.write("".join(json.dumps(job) + "\n" for job in jobs))
-        child.stdin.close()
+        with suppress(BrokenPipeError):  # a process that died at once: its missing answer says so
+            child.stdin.write("".join(json.dumps(job) + "\n" for job in jobs))
+        with suppress(BrokenPipeError):
+            child.stdin.close()
         for job in jobs:
             line = child.stdout.readline()
             if not line:
