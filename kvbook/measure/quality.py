@@ -66,8 +66,6 @@ def change(losses: Tensor, baseline: Tensor, block: int = 32) -> Change:
     if count * len(difference) < 2:
         raise ValueError(f"{difference.shape[1]} losses are too few for blocks of {block}.")
     edges = [*range(0, count * block, block), difference.shape[1]]
-    means = torch.stack(
-        [difference[:, a:b].mean(1) for a, b in pairwise(edges)]
-    )
+    means = torch.stack([difference[:, a:b].mean(1) for a, b in pairwise(edges)])
     mean, spread = float(difference.mean()), float(means.std()) / means.numel() ** 0.5
     return Change(exp(float(losses.mean())), exp(mean) - 1, exp(mean) * spread)
