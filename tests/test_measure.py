@@ -310,6 +310,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict:
 
 def test_every_record_in_the_repository_is_sound() -> None:
     paths = sorted((ROOT / "measurements").glob("*.json"))
+    paths = [path for path in paths if not path.stem.endswith("mine")]  # the reader's own
     assert paths
     for path in paths:
         assert record.read(path)["finished"]

@@ -78,7 +78,7 @@ def newest(folder: Path, device: str, what: str = "memory") -> tuple[str, dict[s
     """The name and content of the latest finished record of a device type; None if there is none."""
     found = []
     for path in sorted(folder.glob("*.json")):
-        if path.name != "mine.json" and kind_of(path) == what:
+        if not path.stem.endswith("mine") and kind_of(path) == what:
             record = read(path)
             if record["finished"] and record["device"]["type"] == device:
                 found.append((record["date"], path.name, record))

@@ -10,6 +10,7 @@ from typing import Any
 
 RECORDS = {
     "memory": "kvbook.measure.memory",  # what caches hold, against the prediction
+    "decode": "kvbook.measure.decode",  # how fast decode steps are
 }
 """A record's name, and the module whose RECIPE is its recipe."""
 
