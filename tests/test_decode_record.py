@@ -68,7 +68,7 @@ def test_the_figures_of_made_up_rounds() -> None:
     times = {"cached": [[1.0, 9.0, 2.0], [2.0, 2.0, 2.0]], "uncached": [[1.0] * 3, [4.0] * 3]}
     found = growth.figures({"contexts": [32, 64]}, times)
     assert found["median"] == {"cached": [2, 2], "uncached": [1, 4]}
-    assert found["exponents"] == {"cached": [0], "uncached": [2]}
+    assert same(found["exponents"], {"cached": [0], "uncached": [2]})
 
 
 def test_numbers_are_compared_to_a_billionth_and_types_are_not_mixed() -> None:
