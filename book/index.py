@@ -88,9 +88,9 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | A decoder fits in under 200 lines. Without a cache, the step that writes the 16th token processes 20 tokens, 19 of which it had processed before. | 40 min |
 # | [2. Reuse the past](../notebooks/02_cache.ipynb) | With a KV cache, each layer processes 68 tokens instead of 2,336 to write 64 after a prompt of 5. The clock gains less, and the lesson shows why. | 40 min |
 # | [3. What a token costs](../notebooks/03_cost.ipynb) | 524,288 bytes in Llama 2 7B, 70,272 in DeepSeek-V3, which is 100 times larger. One conversation of 25,706 tokens weighs more than Llama 2 7B itself. | 40 min |
-# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte, and the process grows by that much. A growing cache needs one sixtieth more for a moment, not twice its size. | 40 min |
+# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte, and the process grows by that much. The tensors of a growing cache need one sixtieth more for a moment, not twice their size; its process can need much more. | 40 min |
 # | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 users on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of short and long texts. | 30 min |
-# | [6. Two phases](../notebooks/06_roofline.ipynb) | Reading a prompt is bound by arithmetic, writing by memory. Llama 2 7B needs 153 users on an A100 before arithmetic on its weights takes longer than reading them, and 30 fit. | 40 min |
+# | [6. Two phases](../notebooks/06_roofline.ipynb) | By the bounds, arithmetic limits reading a prompt, and memory limits writing. Llama 2 7B needs 154 users on an A100 before arithmetic on its weights takes longer than reading them, and 30 fit. | 40 min |
 #
 # To come: fewer KV heads; fewer bits; windows and sinks; paging and prefix sharing.
 

@@ -213,6 +213,7 @@ def pretended(jobs: list[dict]) -> Iterator[tuple[dict, dict]]:
             found = {
                 "tokens": job["context"] - 5,
                 "held": 1000,
+                "process": 1000,
                 "transient": 0,
                 "seconds": [0.1, 0.2],
             }
@@ -437,3 +438,14 @@ def test_the_command_line_stays_free_of_torch() -> None:
 def test_a_job_has_a_name_of_its_own() -> None:
     jobs = plan("smollm2-135m", "cpu")
     assert len({label(job) + str(job.get("last_only")) for job in jobs}) == len(jobs)
+
+
+def test_what_a_gpu_allocates_is_explained_by_its_rule() -> None:
+    job = {**next(job for job in plan("smollm2-135m", "cpu") if job["what"] == "grid")}
+    spec, _ = kinds.shape(job["model"])
+    exact = kinds.KINDS[job["kind"]].predict(spec, job["context"], job["batch"], job["dtype"])
+    result = {"predicted": exact, "held": exact + 8, "bookkeeping": 8, "requested": exact}
+    result |= {"allocated": exact + 512, "most": exact + 2**20}
+    assert record.unexplained(job, result) == []
+    for wrong in ({"requested": 2 * exact}, {"allocated": exact - 1}, {"allocated": exact + 2**21}):
+        assert record.unexplained(job, result | wrong)

@@ -154,7 +154,7 @@ def test_it_starts_with_the_same_settings_in_the_page_as_in_python() -> None:
         'import { INITIAL, toTraits } from "./kvbook/explorer/src/roofline/state.js";'
         "console.log(JSON.stringify(toTraits(INITIAL)));"
     )
-    assert set(explorer.start) | {"start", "link", "measured"} == {
+    assert set(explorer.start) | {"start", "link", "measured", "measured_with"} == {
         name for name in explorer.trait_names(sync=True) if not name.startswith("_")
     } - {"layout", "tabbable", "tooltip", "comm"}
 
@@ -216,3 +216,12 @@ def test_what_is_not_known_or_out_of_range_is_refused(
     with pytest.raises(ValueError, match=re.escape(sentence)) as told:
         RooflineExplorer(**changes)
     assert "\n" not in str(told.value)
+
+
+def test_what_was_measured_with_must_be_settings() -> None:
+    under = {"model": "smollm2-135m", "weights": "32", "cache_dtype": "float32", "context": 64}
+    assert RooflineExplorer(measured_with=under).measured_with == under
+    with pytest.raises(ValueError, match="measured_with has 'size'; it takes model, gpu"):
+        RooflineExplorer(measured_with={"size": 3})
+    with pytest.raises(ValueError, match="nonesuch"):
+        RooflineExplorer(measured_with={"model": "nonesuch"})

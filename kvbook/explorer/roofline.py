@@ -68,6 +68,8 @@ class RooflineExplorer(anywidget.AnyWidget):
     own_gb_per_s  GB (10^9 bytes) a second that the reader's machine reads; own_tflops 10^12
                   operations a second that it computes: as measured, or as its maker says
     measured      the reader's points, drawn on their own machine's roofline: see `point`
+    measured_with the settings under which they were measured (model, weights, cache_dtype,
+                  context, ...): the button "Your machine" takes them
     link          whether the page's address follows the settings (the first explorer's only)
 
     Raises ValueError, one sentence, for a name that is not known or a number out of range.
@@ -87,6 +89,7 @@ class RooflineExplorer(anywidget.AnyWidget):
     own_gb_per_s = traitlets.Float().tag(sync=True)
     own_tflops = traitlets.Float().tag(sync=True)
     measured = traitlets.List(traitlets.Dict()).tag(sync=True)
+    measured_with = traitlets.Dict().tag(sync=True)
     link = traitlets.Bool().tag(sync=True)
     start = traitlets.Dict().tag(sync=True)  # where the reset button leads
 
@@ -104,6 +107,7 @@ class RooflineExplorer(anywidget.AnyWidget):
         own_gb_per_s: float = 20,
         own_tflops: float = 0.1,
         measured: Sequence[Mapping[str, Any]] = (),
+        measured_with: Mapping[str, Any] | None = None,
         link: bool = True,
     ) -> None:
         found = facts.model(model)
@@ -126,7 +130,12 @@ class RooflineExplorer(anywidget.AnyWidget):
         }
         _bound(start, "decode")  # or a sentence: the settings must go together
         points = _points(measured)
-        super().__init__(**start, start=start, measured=points, link=bool(link))
+        under = dict(measured_with or {})
+        if odd := sorted(under.keys() - start.keys()):
+            raise ValueError(f"measured_with has {odd[0]!r}; it takes {', '.join(start)}.")
+        _bound({**start, **under}, "decode")
+        carried = {"measured": points, "measured_with": under, "link": bool(link)}
+        super().__init__(**start, start=start, **carried)
 
     def __repr__(self) -> str:
         return f"RooflineExplorer({self.model} on {self.gpu})"

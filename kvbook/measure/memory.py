@@ -16,7 +16,7 @@ def answer(record: dict[str, Any]) -> str:
         f"{record['device']['name']}: {len(record['points'])} points, all explained.",
         f"storages: at most {held:,} bytes from the prediction, in {len(points)} caches",
     ]
-    name = "allocated" if record["device"]["type"] == "cuda" else "resident"
+    name = "requested" if record["device"]["type"] == "cuda" else "resident"
     large = [p[name] / p["predicted"] - 1 for p in points if p["predicted"] > records.SURE]
     if large:
         lines.append(f"{name}: {min(large):+.2%} to {max(large):+.2%} above 64 MB")

@@ -23,7 +23,9 @@ from kvbook.measure.machine import driver_used_nbytes
 from kvbook.models import smollm2
 
 ROUNDING = 512  # PyTorch's CUDA allocator gives memory in multiples of this many bytes
+SPLIT = 2**20  # and leaves no rest of this size or less behind a tensor that is larger than it
 STEPS = 5  # timed, of one token each
+LEAD = 40  # tokens before those, one by one as well: the process gets its holes
 PIECES = 4  # in which the caches of the grid are filled, as by a prompt that comes in four
 
 
@@ -68,12 +70,14 @@ def grid(
         }
     after, used_after = cuda_nbytes(), driver_used_nbytes()
     torch.cuda.empty_cache()
-    rounded = [
-        -(-s.nbytes() // ROUNDING) * ROUNDING for s in storages(cache) if s.device.type == "cuda"
-    ]
+    sizes = [part.nbytes() for part in storages(cache) if part.device.type == "cuda"]
+    most = sum(-(-n // ROUNDING) * ROUNDING + (SPLIT if n > SPLIT else 0) for n in sizes)
     return result | {
-        "rounded": sum(rounded),
-        **{name: after[name] - before[name] for name in ("allocated", "reserved", "used")},
+        "most": most,
+        **{
+            name: after[name] - before[name]
+            for name in ("requested", "allocated", "reserved", "used")
+        },
         "peak": after["peak"] - before["allocated"],
         "reserved_after_empty_cache": torch.cuda.memory_reserved() - before["reserved"],
         "driver_used": None if used is None or used_after is None else used_after - used,
@@ -96,12 +100,23 @@ def step(
 ) -> dict[str, Any]:
     """The last tokens of a cache, one at a time: the transient over the cache, and the time.
 
-    `transient` is the peak of one step over what is held after it. `seconds` are those of the last
-    STEPS steps, each by itself.
+    `process` is the most that the process (on a GPU: PyTorch's allocator, reserved) took after any
+    of LEAD steps, above what it had without the cache. `transient` is the peak of one step over what
+    is held after it. `seconds` are those of the last STEPS steps, each by itself.
     """
     _, config = shape(model)
+    taken = "reserved" if device == "cuda" else "resident"
+    fill(KINDS[kind].build(config, 2, 8, dtype, device), 8, 4)
+    _collect()
+    before = _process(device)[taken]
     cache = KINDS[kind].build(config, batch, context, dtype, device)
-    fill(cache, context - STEPS - 1, -(-context // PIECES))
+    fill(cache, context - LEAD - STEPS - 1, -(-context // PIECES))
+    _collect()
+    process = 0
+    while cache.end < context - STEPS - 1:
+        fill(cache, cache.end + 1, 1)
+        now = cuda_nbytes()["reserved"] if device == "cuda" else resident_nbytes()
+        process = max(process, now - before)
     with Watch(cache) as watch:
         fill(cache, context - STEPS, 1)
     transient, held = watch.peak - watch.live, held_nbytes(cache)
@@ -112,7 +127,13 @@ def step(
         if device == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    return {"tokens": context - STEPS, "held": held, "transient": transient, "seconds": seconds}
+    return {
+        "tokens": context - STEPS,
+        "held": held,
+        "process": process,
+        "transient": transient,
+        "seconds": seconds,
+    }
 
 
 def frontier(

@@ -28,11 +28,11 @@ FIELDS: dict[str, Any] = {
 RESULTS = {
     "grid cpu": ("predicted", "held", "bookkeeping", "resident_raw", "resident"),
     "grid cuda": (
-        *("predicted", "held", "bookkeeping", "rounded", "allocated", "reserved", "used", "peak"),
-        *("reserved_after_empty_cache", "driver_used"),
+        *("predicted", "held", "bookkeeping", "requested", "most", "allocated", "reserved"),
+        *("used", "peak", "reserved_after_empty_cache", "driver_used"),
     ),
     "written": ("written",),
-    "step": ("tokens", "held", "transient", "seconds"),
+    "step": ("tokens", "held", "process", "transient", "seconds"),
     "frontier": ("budget", "per_token", "predicted", "last"),
     "pass": ("weights", "cache", "logits", "activations", "cuda_peak"),
 }
@@ -143,7 +143,10 @@ def unexplained(job: Job, result: dict[str, Any]) -> list[str]:
         near("held", result["held"] - result["bookkeeping"], exact, min(kind.within, STORAGE))
         near("held with its book-keeping", result["held"], exact, STORAGE)
         if "allocated" in result:
-            near("allocated", result["allocated"], exact, STORAGE)
+            near("requested", result["requested"], exact, STORAGE)
+            if not result["requested"] <= result["allocated"] <= result["most"]:
+                ends = f"{result['requested']:,} to {result['most']:,}"
+                found.append(f"{label(job)}: allocated is {result['allocated']:,}, not {ends}.")
         elif exact > SURE:
             near("resident", result["resident"], exact, RESIDENT)
     elif what == "frontier":

@@ -77,7 +77,7 @@ test("every dense model stands every device, precision and number of KV heads th
 });
 
 test("numbers in three digits, with units that fit", () => {
-  assert.deepEqual([0.0375, 0.998, 9.996, 153.4, 22_946, 1e-5].map(text.three), ["0.0375", "0.998", "10.0", "153", "22,900", "1.0e-5"]);
+  assert.deepEqual([0.0375, 0.998, 9.996, 153.4, 22_946, 1e-5].map(text.three), ["0.0375", "0.998", "10.0", "153", "22,900", "0.0000100"]);
   assert.deepEqual([999, 999_600, 6.7e12].map((n) => plain(text.flops(n))), ["999 FLOP", "1.00 MFLOP", "6.70 TFLOP"]);
   assert.deepEqual([4.41e-5, 0.0067, 9.25, 150, 2e11].map((s) => plain(text.time(s))), ["44.1 µs", "6.70 ms", "9.25 s", "2.50 min", "6,340 years"]);
   assert.deepEqual([148.9, 34.19, 3.999].map(text.rate), ["148", "34.1", "3.99"]); // a bound is not rounded up
@@ -99,8 +99,8 @@ test("what a reader should know is said where it holds", () => {
   assert.match(notes(), /^Bounds, not a forecast/);
   assert.doesNotMatch(notes(), /fit|multiplied|shorter/);
   assert.match(plain(notes({ batch: 512 })), /This does not fit: 13\.48 GB of weights and 274\.9 GB of cache, on a card of 80\.00 GB\./);
-  assert.doesNotMatch(notes({ batch: 512, gpu: OWN }), /fit|maker/); // its memory is not known
-  assert.match(notes({ weights: "4" }), /Weights of 4 bits are read as such but multiplied in fp16/);
+  assert.doesNotMatch(notes({ batch: 512, gpu: OWN }), /fit|published/); // its memory is not known
+  assert.match(notes({ weights: "4" }), /Weights of 4 bits are read as such but multiplied at the rate that is drawn/);
   assert.match(notes({ weights: "32" }), /slower than the fp16 rate/);
   assert.match(notes({ context: 8192 }), /made for at most 4,096 tokens/);
   assert.match(notes({ context: 100 }), /shorter than the prompt/);
@@ -147,5 +147,7 @@ test("another model takes back the last one's heads; presets are those that the 
   assert.ok(!labels(at(), [], []).includes("Batch 512 with one KV head"));
   assert.equal(labels(at(), [1], [{}]).at(-1), "Your machine");
   assert.ok(!labels(at({ gpu: OWN }), [1], [{}]).includes("Your machine"));
+  const own = presetsFor(at(), [1], [{}], { model: "smollm2-135m", weights: "32" }).at(-1);
+  assert.deepEqual(own, { label: "Your machine", changes: { model: "smollm2-135m", weights: "32", gpu: "own" } });
   for (const { changes } of presetsFor(at(), [1], [])) assert.ok(shown(changes).decode.tokensPerS > 0);
 });

@@ -77,7 +77,10 @@ function render({ model, el }) {
     const from = start();
     const key = JSON.stringify([from, model.get("measured")?.length]);
     if (shown?.key !== key) {
-      const list = presetsFor(from, modelFor(from.model).headChoices, model.get("measured") ?? []);
+      const under = model.get("measured_with") ?? {};
+      const asMeasured = FIELDS.filter(({ trait }) => trait in under).map((f) => [f.name, under[f.trait]]);
+      const heads = modelFor(from.model).headChoices;
+      const list = presetsFor(from, heads, model.get("measured") ?? [], Object.fromEntries(asMeasured));
       const buttons = list.map(({ label, changes }) => button(label, () => go({ ...from, ...changes })));
       presets.replaceChildren(...buttons, reset.element);
       shown = { key, list, buttons };

@@ -48,8 +48,9 @@ export function chart() {
     { class: "kv-chart", role: "img", "aria-labelledby": title.id, height: HEIGHT },
     ...[region, axes, ...sides, ridge, ...drops, roof, ridgeText],
     ...parts.map(({ ring }) => ring),
-    ...[seen, prefill, decode],
+    ...[prefill, decode],
     ...[...parts.map(({ text }) => text), ...texts],
+    seen, // what was measured is never hidden by a name
   );
   const measuredKeys = ["prefill", "decode"].map((phase) => key(phase, `${phase}, measured`, true));
   const legend = h(

@@ -10,11 +10,11 @@ const PRESETS = [
 ];
 
 /** The presets for a start: only those whose settings it can have; the reader's machine where it has points. */
-export function presetsFor(start, headChoices, measured) {
+export function presetsFor(start, headChoices, measured, measuredWith = {}) {
   const possible = ({ changes: { nKvHeads } }) => nKvHeads === undefined || headChoices.includes(nKvHeads);
   const own = measured.length > 0 && start.gpu !== OWN;
   return [
     ...PRESETS.filter(possible),
-    ...(own ? [{ label: "Your machine", changes: { gpu: OWN } }] : []),
+    ...(own ? [{ label: "Your machine", changes: { ...measuredWith, gpu: OWN } }] : []),
   ];
 }

@@ -7,7 +7,8 @@ const STEPS = ["", "k", "M", "G", "T", "P", "E", "Z"];
 /** A number in three digits and no exponent: 0.0375, 1.04, 153, 22,900. */
 export function three(n) {
   if (n >= 100) return count(Number(n.toPrecision(3)));
-  return n >= 0.001 ? String(n.toPrecision(3)) : n.toExponential(1);
+  const rounded = Number(n.toPrecision(3));
+  return rounded.toFixed(Math.max(0, 2 - Math.floor(Math.log10(rounded))));
 }
 
 function scaled(n, unit) {
@@ -50,13 +51,14 @@ export const machine = ({ card, device }) => (card.isOwn ? "your machine" : `one
 
 /** The answer: [which bounds decode, and by how much; the same of prefill, and of what]. */
 export function headline(state, found) {
-  const { prefill, decode, model } = found;
+  const { prefill, decode, model, card, held } = found;
+  const isTooMuch = card.memory !== null && held.weights + held.cache > card.memory;
   const also = prefill.boundBy === decode.boundBy ? " too" : "";
   const of = `${model.name} on ${machine(found)}, ${sequences(state.batch)}`;
   return [
     `Decode is bound by ${decode.boundBy}: at most ${rate(decode.tokensPerS)} tokens/s.`,
     `Prefill is bound by ${prefill.boundBy}${also}: at most ${rate(prefill.tokensPerS)} tokens/s.` +
-      ` Both are bounds, not forecasts: ${of}.`,
+      ` Both are bounds, not forecasts: ${of}${isTooMuch ? ", which does not fit on the card" : ""}.`,
   ];
 }
 
@@ -74,7 +76,8 @@ export const fromBatch = (knee) => (knee === null ? "at no batch" : `from batch 
 /** Against the start, in words; "" where nothing changed. */
 export function against(now, before) {
   const ratio = now / before;
-  return Math.abs(ratio - 1) < 5e-3 ? "" : `${three(ratio)} × the start`;
+  if (Math.abs(ratio - 1) < 5e-3) return "";
+  return ratio < 0.001 ? `1/${three(1 / ratio)} of the start` : `${three(ratio)} × the start`;
 }
 
 /** Intensity: operations over bytes, each with its two parts. */
@@ -106,9 +109,9 @@ export function notes(state, found, hidden) {
     "Bounds, not a forecast: peak rates all the time; each weight and each row of the cache moved once; nothing else" +
       " counted, no softmax, no activations.",
   ];
-  if (!card.isOwn) said.push("The device’s rates are its maker’s: products in fp16 without sparsity.");
+  if (!card.isOwn) said.push("The device’s rates are published peaks: products in fp16, summed in fp32, without sparsity.");
   if (Number(state.weights) < 16)
-    said.push(`Weights of ${state.weights} bits are read as such but multiplied in fp16.`);
+    said.push(`Weights of ${state.weights} bits are read as such but multiplied at the rate that is drawn.`);
   if (state.weights === "32" && !card.isOwn)
     said.push("Products in fp32 are slower than the fp16 rate that is drawn.");
   if (card.memory !== null && held.weights + held.cache > card.memory) {
