@@ -21,6 +21,7 @@ class Kind:
     `build(config, batch, capacity, dtype, device)` makes it. `dtypes` are names that the accounting
     knows. `within` is the share by which storages may differ from the prediction, beside the
     book-keeping; 0 means: to the byte. `reserves` says that a cache takes its whole capacity at once.
+    `of` turns a model's accounting into that of the same model with this cache.
     """
 
     name: str
@@ -28,10 +29,11 @@ class Kind:
     dtypes: tuple[str, ...] = PLAIN
     within: float = 0.0
     reserves: bool = True
+    of: Callable[[CacheSpec], CacheSpec] = lambda spec: spec
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
-        return spec.nbytes(context, batch, cache_dtype=dtype)
+        return self.of(spec).nbytes(context, batch, cache_dtype=dtype)
 
 
 def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], KVCache]:
