@@ -1,0 +1,1 @@
+var e={render(){}};export{e as default};
