@@ -8,8 +8,10 @@ import torch
 from kvbook.accounting import CacheSpec, ConfigError, cache_spec
 from kvbook.accounting.errors import shown
 from kvbook.accounting.facts import model
+from kvbook.accounting.latent import with_latent
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
+from kvbook.lessons.gqa import LatentCache, LatentConfig
 
 PLAIN = ("float32", "float16", "bfloat16")
 
@@ -45,11 +47,22 @@ def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], K
     return build
 
 
+LATENT, TURNED = 512, 64  # values of a row: DeepSeek-V3's
+
+
+def latent(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
+    """Lesson 7's cache: in each of the config's layers one row as wide as DeepSeek-V3's."""
+    one_row = {**vars(config), "n_kv_heads": 1, "head_dim": TURNED}
+    row = LatentConfig(**one_row, latent_dim=LATENT)
+    return LatentCache(row, batch, capacity, dtype=getattr(torch, dtype), device=device)
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("growing", plain(GrowingCache), reserves=False),
         Kind("preallocated", plain(PreallocatedCache)),
+        Kind("latent", latent, ("float16",), of=lambda spec: with_latent(spec, LATENT, TURNED)),
     )
 }
 
