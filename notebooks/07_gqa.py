@@ -20,11 +20,12 @@
 # ## What you need
 #
 # [Lesson 1](01_decoder.ipynb) for grouped-query attention, [lesson 2](02_cache.ipynb) for the caches,
-# [lesson 3](03_cost.ipynb) for the formula. You need no GPU: the lesson takes about two minutes on two CPU cores. It loads
-# SmolLM2-135M, a download of 93 MB the first time.
+# [lesson 3](03_cost.ipynb) for the formula. You need no GPU: the lesson takes about two minutes on
+# two CPU cores. It loads SmolLM2-135M, a download of 93 MB the first time.
 #
-# Three names: with one KV head for each query head it is **multi-head attention** (MHA), with a single
-# one for all it is **multi-query attention** (MQA), and in between it is **grouped-query attention** (GQA).
+# Three names: with one KV head for each query head it is **multi-head attention** (MHA), with a
+# single one for all it is **multi-query attention** (MQA), and in between it is **grouped-query
+# attention** (GQA).
 
 # %% [markdown]
 # ## Predict
@@ -104,8 +105,8 @@ assert token_nbytes(30, 9, 64, 4) == 138_240
 # ### Sharing without copying
 #
 # How does a query head find its KV head? Query head $i$ belongs to KV head $\lfloor i / g \rfloor$,
-# with the group size $g$. The textbook way repeats every KV head $g$ times, so that each
-# query head has its own copy. PyTorch has two functions with nearly the same name for that, and one is wrong.
+# with the group size $g$. The textbook way repeats every KV head $g$ times, so that each query head
+# has its own copy. PyTorch has two functions with nearly the same name for that, and one is wrong.
 
 # %%
 heads = torch.arange(3)
@@ -115,27 +116,27 @@ assert heads.repeat_interleave(3).tolist() == [i // 3 for i in range(9)]
 assert heads.repeat(3).tolist() == [i % 3 for i in range(9)]
 
 # %% [markdown]
-# With `repeat`, query head 1 reads KV head 1, though it was trained with head 0. The shapes are right and nothing
-# fails. Only the text is nonsense. If there are as many KV heads as query heads, or just one, both functions
-# agree, so a test with such a shape does not notice.
+# With `repeat`, query head 1 reads KV head 1, though it was trained with head 0. The shapes are right
+# and nothing fails. Only the text is nonsense. If there are as many KV heads as query heads, or just
+# one, both functions agree, so a test with such a shape does not notice.
 #
-# And why copy at all? The queries of a group can be laid side by side, as if one head had $g$ times as many
-# queries. Then all of them are compared with the KV head where it lies.
+# And why copy at all? The queries of a group can be laid side by side, as if one head had $g$ times
+# as many queries. Then all of them are compared with the KV head where it lies.
 
 
 # %% tags=["export"]
 def grouped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """Attention in which a group of query heads shares a KV head, without copying that head.
 
-    q [batch, n_heads, q_len, k_dim], k [batch, n_kv_heads, kv_len, k_dim], v [..., kv_len, v_dim],
-    mask bool [batch or 1, 1, q_len, kv_len] -> [batch, n_heads, q_len, v_dim]. Query head i reads
-    KV head i // (n_heads // n_kv_heads) (Ainslie et al. 2023). Raises ValueError where n_kv_heads
+    q [batch, n_heads, q_len, k_dim], k [batch, n_kv_heads, kv_len, k_dim], v [..., v_dim], mask
+    bool [batch or 1, 1, q_len, kv_len] -> [batch, n_heads, q_len, v_dim]. Query head i reads KV
+    head i // (n_heads // n_kv_heads) (Ainslie et al. 2023). Raises ValueError where n_kv_heads
     does not divide n_heads.
     """
     (n_heads, q_len, k_dim), n_kv_heads = q.shape[1:], k.shape[1]
     if n_heads % n_kv_heads:
         raise ValueError(f"k has {n_kv_heads} heads; they must divide the {n_heads} of q.")
-    together = q.unflatten(1, (n_kv_heads, -1)).flatten(2, 3)  # [.., n_kv_heads, group * q_len, ..]
+    together = q.unflatten(1, (n_kv_heads, -1)).flatten(2, 3)  # group * q_len queries a head
     scores = (together * k_dim**-0.5 @ k.mT).unflatten(2, (-1, q_len))
     if mask is not None:
         scores = scores.masked_fill(~mask[:, :, None], float("-inf"))
@@ -191,15 +192,16 @@ if device == "cpu":
 
 # %% [markdown]
 # The copies are three times as large as what they are copies of, and each must be written and read
-# again. PyTorch's own call with `enable_gqa=True` makes none here. It promises the result, though, not
-# that nothing is copied: some of the kernels it chooses from repeat the heads inside. Watch it, before you
-# rely on it. Further down you will meet a case.
+# again. PyTorch's own call with `enable_gqa=True` makes none here. It promises the result, though,
+# not that nothing is copied: some of the kernels it chooses from repeat the heads inside. Watch it,
+# before you rely on it. Further down you will meet a case.
 
 # %% [markdown]
 # ### The bug: repeating before caching
 #
-# Copies that come and go are slow. Copies that are *kept* are worse. Here the heads are repeated one line too
-# early, before they reach the cache. Such code exists; it needs a cache that was told the wrong number of heads.
+# Copies that come and go are slow. Copies that are *kept* are worse. Here the heads are repeated one
+# line too early, before they reach the cache. Such code exists; it needs a cache that was told the
+# wrong number of heads.
 
 
 # %%
@@ -245,9 +247,9 @@ assert "[1, 9, 5, 64]" in message
 # %% [markdown]
 # ### Taking heads away
 #
-# You have a trained model with 3 KV heads and want 1. A head's keys come from a piece of a matrix, `k_proj`,
-# and its values from a piece of `v_proj`. So you can average the pieces. The other direction, repeating pieces,
-# is possible, too, and exact.
+# You have a trained model with 3 KV heads and want 1. A head's keys come from a piece of a matrix,
+# `k_proj`, and its values from a piece of `v_proj`. So you can average the pieces. The other
+# direction, repeating pieces, is possible, too, and exact.
 
 
 # %% tags=["export"]
@@ -297,14 +299,16 @@ assert difference < 1e-3
 #
 # $$q_h \cdot (U_h\, c) = (U_h^{\mathsf T} q_h) \cdot c .$$
 #
-# Multiply the *query* by the matrix, once, and compare the result with the latents as they lie. Likewise the
-# weighted mean of values is $W_h$ times the weighted mean of latents. The matrices are **absorbed**: keys and
-# values never exist. What is left looks like MQA: all query heads read one row.
+# Multiply the *query* by the matrix, once, and compare the result with the latents as they lie.
+# Likewise the weighted mean of values is $W_h$ times the weighted mean of latents. The matrices are
+# **absorbed**: keys and values never exist. What is left looks like MQA: all query heads read one
+# row.
 #
-# One thing resists, and that is RoPE. It would stand between the two, $q_h \cdot R\, (U_h\, c)$, with a turn
-# $R$ that differs from token to token, so no one matrix can be moved. DeepSeek therefore cuts queries and keys in
-# two. The **content** part has no position. A second part of 64 values is turned by RoPE, and its key is
-# shared by all heads. So the row of a token is its latent and this one turned key: 512 + 64 = 576 values.
+# One thing resists, and that is RoPE. It would stand between the two, $q_h \cdot R\, (U_h\, c)$, with
+# a turn $R$ that differs from token to token, so no one matrix can be moved. DeepSeek therefore cuts
+# queries and keys in two. The **content** part has no position. A second part of 64 values is turned
+# by RoPE, and its key is shared by all heads. So the row of a token is its latent and this one turned
+# key: 512 + 64 = 576 values.
 #
 # The decoder of lesson 1 makes the angles for `head_dim`, so here `head_dim` is the width of the turned
 # part. `k_dim` and `v_dim` tell the cache how wide rows are; in lesson 2 both were `head_dim`.
@@ -338,8 +342,8 @@ class LatentConfig(DecoderConfig):
 
 
 # %% [markdown]
-# Now the attention. `attend` is the absorbed form. A score is divided by the root of the query's width, and
-# the absorbed query is wider than the real one, so it is scaled first.
+# Now the attention. `attend` is the absorbed form. A score is divided by the root of the query's
+# width, and the absorbed query is wider than the real one, so it is scaled first.
 
 
 # %% tags=["export"]
@@ -370,7 +374,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(y.transpose(1, 2).flatten(2))
 
     def attend(self, content: Tensor, turned: Tensor, row: Tensor, cache) -> Tensor:
-        """Queries in two parts, rows [batch, 1, q_len, k_dim] -> [batch, n_heads, q_len, content_dim]."""
+        """content, turned [batch, n_heads, q_len, *], row [batch, 1, q_len, k_dim] -> content's."""
         q = torch.cat([content @ self.k_up, turned], dim=-1)
         q = q * (q.shape[-1] / sum(self.parts)) ** 0.5
         latent = row[..., : self.latent_dim]  # a view: what is read as a value
@@ -388,8 +392,8 @@ def first_pass_mask(row: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# The other form computes all keys and values, as the first pair of formulas says. It is good for comparing, and
-# you will see that it has its use.
+# The other form computes all keys and values, as the first pair of formulas says. It is good for
+# comparing, and you will see that it has its use.
 
 
 # %% tags=["export"]
@@ -411,14 +415,14 @@ class ExpandedLatentAttention(LatentAttention):
 # %% [markdown]
 # ### The cache for it
 #
-# A value is the first part of a key. So nothing needs to be stored twice: K is the row, and V is a view of it.
-# The seam stays as it was. Only `attend` is replaced, because PyTorch's call repeats the heads when K and V
-# differ in width; the check below shows it.
+# A value is the first part of a key. So nothing needs to be stored twice: K is the row, and V is a
+# view of it. The seam stays as it was. Only `attend` is replaced, because PyTorch's call repeats the
+# heads when K and V differ in width; the check below shows it.
 
 
 # %% tags=["export"]
 class LatentCache(KVCache):
-    """Reserves one row of k_dim values per token and layer; values are a view of its first v_dim."""
+    """Reserves one row of k_dim values per token and layer; V is a view of its first v_dim."""
 
     def __init__(
         self, config: LatentConfig, batch: int = 1, capacity: int | None = None, **options
@@ -441,7 +445,7 @@ class LatentCache(KVCache):
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
         if (v.data_ptr(), v.stride()) != (k.data_ptr(), k.stride()):
-            raise ValueError(f"v is a tensor of its own; it must be k[..., :{self.v_dim}], a view.")
+            raise ValueError(f"v is not a view of k; it must be k[..., :{self.v_dim}].")
         rows = self.rows[layer, :, :, : self.end + k.shape[2]]
         put(rows, k, self.lengths)
         return rows, rows[..., : self.v_dim]
@@ -473,10 +477,12 @@ for tiny_model in (absorbed, expanded):
         logits = tiny_model(newest, cache)[:, 0]
         expected = whole[torch.arange(2), cache.lengths - 1]
         torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
-    print(type(tiny_model.blocks[0].attention).__name__, "equal at tokens", cache.lengths.tolist())
+    form = type(tiny_model.blocks[0].attention).__name__
+    print(f"{form}: equal to one pass, tokens held {cache.lengths.tolist()}")
 
 # %% [markdown]
-# Now the size of DeepSeek-V3: 61 layers, 128 heads. No weights are needed to make its cache and to fill it.
+# Now the size of DeepSeek-V3: 61 layers, 128 heads. No weights are needed to make its cache and to
+# fill it.
 
 # %%
 deepseek = LatentConfig(129_280, 7168, 61, 128, 1, 64, 18_432, 163_840)
@@ -488,19 +494,19 @@ twice = PreallocatedCache(deepseek, capacity=64, dtype=torch.bfloat16, device="m
 print(f"with values stored again: {twice.nbytes // 64:,} bytes per token")
 assert {layer.values_per_token for layer in spec.layers} == {deepseek.k_dim} == {576}
 assert spec.bytes_per_token() == 61 * 576 * 2 == 70_272
-assert spec.nbytes(64) == cache.nbytes == cache.nbytes_used == held_nbytes(cache) - 8 == 64 * 70_272
+assert spec.nbytes(64) == cache.nbytes == held_nbytes(cache) - 8 == 64 * 70_272
 assert twice.nbytes == 64 * 132_736
 
 # %% [markdown]
-# 576 values per layer and 70,272 bytes per token, as lesson 3's accounting says, and as the memory holds. A cache
-# that stores keys and values apart works with this attention, too, but takes 132,736.
+# 576 values per layer and 70,272 bytes per token, as lesson 3's accounting says, and as the memory
+# holds. A cache that stores keys and values apart works with this attention, too, but takes 132,736.
 
 # %% [markdown]
 # ### More GPUs than heads
 #
-# Few heads have a limit of another kind. Tensor parallelism gives each GPU some of the KV heads. Beyond one
-# head for each GPU there is nothing left to divide: heads are held more than once. A latent has no heads, so each
-# GPU holds all of it.
+# Few heads have a limit of another kind. Tensor parallelism gives each GPU some of the KV heads.
+# Beyond one head for each GPU there is nothing left to divide: heads are held more than once. A
+# latent has no heads, so each GPU holds all of it.
 
 # %%
 llama = cache_spec(facts("llama-2-7b").config)
@@ -521,21 +527,24 @@ for name, way in ways.items():
     print(f"{name:12}", "  ".join(parts))
 assert set(copies["32 KV heads"].values()) == {1}
 assert list(copies["8 KV heads"].values()) == [1, 1, 1, 2, 4]
-assert list(copies["1 KV head"].values()) == list(copies["a latent"].values()) == [1, 2, 8, 16, 32]
+assert copies["1 KV head"] == copies["a latent"] == {n: n for n in (1, 2, 8, 16, 32)}
+by_heads = [way.nbytes(4096, tensor_parallel=32) for name, way in ways.items() if "KV" in name]
+assert len(by_heads) == 3
+assert len(set(by_heads)) == 1
 
 # %% [markdown]
-# With 8 KV heads, 16 GPUs hold everything twice. A single head, or a latent, is held by every GPU in full. So the
-# more GPUs, the less is left of what few heads save: on 32 GPUs 32, 8 and 1 heads take the same on each. For
-# DeepSeek's models engines divide the users instead of the heads
-# ([SGLang's guide](https://docs.sglang.io/advanced_features/dp_dpa_smg_guide.html)).
+# With 8 KV heads, 16 GPUs hold everything twice. A single head, or a latent, is held by every GPU in
+# full. So the more GPUs, the less is left of what few heads save: on 32 GPUs 32, 8 and 1 heads take
+# the same on each. For DeepSeek's models engines divide the users instead of the heads ([SGLang's
+# guide](https://docs.sglang.io/advanced_features/dp_dpa_smg_guide.html)).
 
 # %% [markdown]
 # ## Measure
 #
 # ### The clock
 #
-# Time attention alone: one new token, all 30 layers of a cache with 2,048 tokens. With copies and without, in turn;
-# medians of 5, with the smallest and the largest.
+# Time attention alone: one new token, all 30 layers of a cache with 2,048 tokens. With copies and
+# without, in turn; medians of 5, with the smallest and the largest.
 
 
 # %%
@@ -552,7 +561,8 @@ def layers_ms(way, cache: PreallocatedCache, q: Tensor) -> float:
 
 times = {}
 for n_kv_heads in (9, 3, 1):
-    cache = PreallocatedCache(replace(config, n_kv_heads=n_kv_heads), capacity=2048, device=device)
+    changed = replace(config, n_kv_heads=n_kv_heads)
+    cache = PreallocatedCache(changed, capacity=2048, device=device)
     fill(cache, 2048, 512)
     layers_ms(repeated, cache, q), layers_ms(native, cache, q)  # warm up
     runs = [(layers_ms(repeated, cache, q), layers_ms(native, cache, q)) for _ in range(5)]
@@ -581,9 +591,10 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# Compare the columns. Shared in place, attention reads a third and then a ninth of the bytes, and the time falls, though
-# less than the bytes. Repeated first, it reads as much as with 9 heads, and has to write all of that before. (With
-# 9 heads there is nothing to repeat.) Done so, a smaller cache makes the model slower.
+# Compare the columns. Shared in place, attention reads a third and then a ninth of the bytes, and the
+# time falls, though less than the bytes. Repeated first, it reads as much as with 9 heads, and has to
+# write all of that before. (With 9 heads there is nothing to repeat.) Done so, a smaller cache can
+# make a model slower: compare with 9 heads.
 #
 # This is the time of one machine, and of attention alone. A step also reads all weights (lesson 6), so
 # the whole step gains less, the more so the shorter the text.
@@ -591,8 +602,9 @@ plt.show()
 # %% [markdown]
 # ### Taking heads from a trained model
 #
-# Guess 3. Feed 512 tokens of text to SmolLM2 and to its copy with one mean head, through a cache each. Perplexity is $e$ to the
-# mean loss; the standard error says how far another text of this kind may differ.
+# Guess 3. Feed 512 tokens of text to SmolLM2 and to its copy with one mean head, through a cache
+# each. Perplexity is $e$ to the mean loss; the standard error says how far another text of this kind
+# may differ.
 
 # %%
 text = torch.tensor([tokenizer.encode(devils_dictionary()).ids[:512]], device=device)
@@ -604,7 +616,8 @@ for n_kv_heads in (3, 1):
     found = change(losses[n_kv_heads], losses[3])
     perplexity = float(f"{found.perplexity:.2g}")  # two digits
     print(f"KV heads: {n_kv_heads}, {cache.nbytes / 1e6:4.1f} MB, perplexity {perplexity:,.0f}")
-print(f"{1 + found.ratio:.1g} times as high, standard error {found.error:.1g}")
+times_as_high, error = (float(f"{x:.1g}") for x in (1 + found.ratio, found.error))
+print(f"about {times_as_high:.0f} times as high, standard error about {error:.0f}")
 print(f"a guess among {config.vocab_size:,} equal tokens: perplexity {config.vocab_size:,}")
 
 # %%
@@ -614,20 +627,23 @@ assert found.ratio - 2 * found.error > 10
 assert cache.nbytes == 512 * 15_360
 
 # %% [markdown]
-# Far worse than double, some hundred times as high: the model is destroyed. The three heads had learnt three different things, and a
-# mean of them is none of the three. The 9 query heads ask for keys that no longer exist.
+# Far worse than double, some hundred times as high: the model is destroyed. The three heads had
+# learnt three different things, and a mean of them is none of the three. The 9 query heads ask for
+# keys that no longer exist.
 #
-# So this term cannot be cut at serving. It can be cut by training *further*:
-# [Ainslie et al. (2023)](https://arxiv.org/abs/2305.13245) pool the heads just so, then train on with 5 % of the original
-# compute. With GQA they come close to the quality of MHA at a speed close to that of MQA. They call it **uptraining**. The mean is a good place to start from, not a place to stop. This cell has no such training, and it is one small
-# model and one text.
+# So this term cannot be cut at serving. It can be cut by training *further*: [Ainslie et al.
+# (2023)](https://arxiv.org/abs/2305.13245) pool the heads just so, then train on with 5 % of the
+# original compute. With GQA they come close to the quality of MHA at a speed close to that of MQA.
+# They call it **uptraining**. The mean is a good place to start from, not a place to stop. This cell
+# has no such training, and it is one small model and one text.
 
 # %% [markdown]
 # ### Training with fewer heads
 #
-# What does it cost if a model never had more? Train a small decoder on the carried text, letter by letter: 4 query
-# heads, and 4, 2 or 1 KV heads. Fewer KV heads also mean smaller matrices, so fewer weights. Therefore a fourth kind has one KV head and
-# a feed-forward network of 160 instead of 128, which makes exactly as many weights as 4 KV heads have. Three seeds each. A seed draws the same
+# What does it cost if a model never had more? Train a small decoder on the carried text, letter by
+# letter: 4 query heads, and 4, 2 or 1 KV heads. Fewer KV heads also mean smaller matrices, so fewer
+# weights. Therefore a fourth kind has one KV head and a feed-forward network of 160 instead of 128,
+# which makes exactly as many weights as 4 KV heads have. Three seeds each. A seed draws the same
 # pieces of text in the same order for all kinds, and different weights to start from.
 
 # %%
@@ -711,25 +727,26 @@ plt.title("Trained with a single KV head, the model still learns")
 plt.show()
 
 # %% [markdown]
-# Read the table in this order. First the **spread**: so much the loss changes if nothing changes but the seed. Then
-# the differences against MHA, seed by seed, and their standard errors. With three seeds a difference of less than about four
-# standard errors may be chance. What is not clearly above that, this experiment cannot tell. And where one KV head does look worse, compare
-# it with the wider kind: what that one makes good was due to the missing weights, not to the missing heads.
+# Read the table in this order. First the **spread**: so much the loss changes if nothing changes but
+# the seed. Then the differences against MHA, seed by seed, and their standard errors. With three
+# seeds a difference of less than about four standard errors may be chance. What is not clearly above
+# that, this experiment cannot tell. And where one KV head does look worse, compare it with the wider
+# kind: what that one makes good was due to the missing weights, not to the missing heads.
 #
-# What the experiment does show, on any machine, is the size of the effect: the means of all kinds lie within 0.4 nats
-# of each other, and each model lies far below one that only knows how frequent the letters are. Pooling a trained model was a catastrophe.
-# Training with fewer heads is not.
+# What the experiment does show, on any machine, is the size of the effect: the means of all kinds lie
+# within 0.4 nats of each other, and each model lies far below one that only knows how frequent the
+# letters are. Pooling a trained model was a catastrophe. Training with fewer heads is not.
 #
-# What it does not show: how large models behave. These have 87,168 weights or up to 12,288 fewer, and trained for seconds.
-# At scale, Ainslie et al. (2023) and the authors of Llama 2
-# ([Touvron et al. 2023](https://arxiv.org/abs/2307.09288), appendix) report that MQA loses some quality, and that GQA with 8 KV heads
-# stays close to MHA.
+# What it does not show: how large models behave. These have 87,168 weights or up to 12,288 fewer, and
+# trained for seconds. At scale, Ainslie et al. (2023) and the authors of Llama 2 ([Touvron et al.
+# 2023](https://arxiv.org/abs/2307.09288), appendix) report that MQA loses some quality, and that GQA
+# with 8 KV heads stays close to MHA.
 
 # %% [markdown]
 # ### The latent in memory
 #
-# Lesson 4 filled caches in fresh processes and held what the process took against the prediction. This cache joins: SmolLM2's
-# 30 layers, each with a row as wide as DeepSeek-V3's, in float16.
+# Lesson 4 filled caches in fresh processes and held what the process took against the prediction.
+# This cache joins: SmolLM2's 30 layers, each with a row as wide as DeepSeek-V3's, in float16.
 
 # %%
 job = {"what": "grid", "model": "smollm2-135m", "kind": "latent", "dtype": "float16"}
@@ -744,9 +761,9 @@ assert abs(weighed[taken] / weighed["predicted"] - 1) < bound
 # %% [markdown]
 # ### The price of a latent
 #
-# Guess 4: no, absorbed. But which form is cheaper? Count the operations of one layer, for each query and each token
-# that it looks at. For the expanded form the computing of keys and values comes on top, once for each token held, in every
-# pass.
+# Guess 4: no, absorbed. But which form is cheaper? Count the operations of one layer, for each query
+# and each token that it looks at. For the expanded form the computing of keys and values comes on
+# top, once for each token held, in every pass.
 
 # %%
 n_heads, content, turned, latent = 128, 128, 64, 512
@@ -759,16 +776,17 @@ print(f"per query and token: absorbed {pair['absorbed']:,}, expanded {pair['expa
 print(f"to expand a token:   {expand:,}")
 for queries in (1, 4096):
     ratio = (expand + queries * pair["expanded"]) / (queries * pair["absorbed"])
-    print(f"{queries:5,} queries in a pass: expanded takes {ratio:6.2f} times the work of absorbed")
+    print(f"{queries:5,} queries in a pass: expanded takes {ratio:6.2f} times the work")
 assert (pair["absorbed"], pair["expanded"], expand) == (278_528, 81_920, 33_554_432)
 assert f"{pair['absorbed'] / pair['expanded']:.1f} {expand / pair['absorbed']:.0f}" == "3.4 120"
 assert f"{(expand + pair['expanded']) / pair['absorbed']:.0f}" == "121"
 assert f"{(expand + 4096 * pair['expanded']) / (4096 * pair['absorbed']):.2f}" == "0.32"
 
 # %% [markdown]
-# In a decode step the expanded form does 121 times the work. In a long prefill it is the other way round: keys
-# and values are computed once for thousands of queries, and then each product is 3.4 times smaller. So engines use
-# both: expanded for the prompt, absorbed for decoding, with the same weights and the same cache.
+# In a decode step the expanded form does 121 times the work. In a long prefill it is the other way
+# round: keys and values are computed once for thousands of queries, and then each product is 3.4
+# times smaller. So engines use both: expanded for the prompt, absorbed for decoding, with the same
+# weights and the same cache.
 #
 # Time a decode step both ways: one layer with 16 heads of DeepSeek's widths, 1,024 tokens held.
 
@@ -805,31 +823,34 @@ ours = watch.peak - held_nbytes([q, cache])
 with Watch(q, cache) as watch:
     F.scaled_dot_product_attention(q, k, k[..., :512], enable_gqa=True)
 theirs = watch.peak - held_nbytes([q, cache])
-print(f"beside a layer of {held_nbytes(k):,} bytes: {ours:,} by hand, {theirs:,} by PyTorch's call")
+print(f"a layer of the cache: {held_nbytes(k):,} bytes; beside it for a moment:")
+print(f"{ours:,} bytes by hand, {theirs:,} bytes by PyTorch's call")
 assert ours < 0.2 * held_nbytes(k)
 if device == "cpu":
     assert theirs > 16 * held_nbytes(k)
 
 # %% [markdown]
-# The last line is the case that was announced: for rows with values narrower than keys, PyTorch's call repeats the
-# row for all 16 heads, and needs more than 16 times the layer's cache for a moment. Lesson 2's default would be right and
-# wasteful here. `LatentCache` attends by itself.
+# The last line is the case that was announced: for rows with values narrower than keys, PyTorch's
+# call repeats the row for all 16 heads, and needs more than 16 times the layer's cache for a moment.
+# Lesson 2's default would be right and wasteful here. `LatentCache` attends by itself.
 
 # %% [markdown]
 # ## Explore
 #
-# Take heads away from a real model, or give it a latent, and see what a token costs and how many users fit. The
-# measured losses are those of the small decoders above, not of the model that you choose.
+# Take heads away from a real model, or give it a latent, and see what a token costs and how many
+# users fit. The measured losses are those of the small decoders above, not of the model that you
+# choose.
 
 # %%
 assert [entry["n_kv_heads"] for entry in series] == [4, 2, 1]
 HeadsExplorer(series=series)
 
 # %% [markdown]
-# At how many KV heads does the model need as many bytes as with the latent? And which of the two gives each query head keys of its own?
+# At how many KV heads does the model need as many bytes as with the latent? And which of the two
+# gives each query head keys of its own?
 #
-# If you run this notebook yourself, choose the KV heads and let SmolLM2 write. With 9, heads are repeated; with 1 they are
-# pooled. That takes a *kernel*, so the published page shows nothing here.
+# If you run this notebook yourself, choose the KV heads and let SmolLM2 write. With 9, heads are
+# repeated; with 1 they are pooled. That takes a *kernel*, so the published page shows nothing here.
 
 # %%
 wrote = {}
@@ -848,7 +869,8 @@ def write(n_kv_heads: int) -> None:
 heads_slider = ipywidgets.SelectionSlider(
     options=[9, 3, 1], value=3, description="KV heads", continuous_update=False
 )
-ipywidgets.VBox([heads_slider, ipywidgets.interactive_output(write, {"n_kv_heads": heads_slider})])
+shown = ipywidgets.interactive_output(write, {"n_kv_heads": heads_slider})
+ipywidgets.VBox([heads_slider, shown])
 
 # %%
 assert (wrote["heads"], wrote["nbytes"]) == (3, 32 * 46_080)
@@ -871,13 +893,14 @@ assert nine["ids"] == as_published != one["ids"]
 # %% [markdown]
 # ## Check yourself
 #
-# **1. A test that cannot fail.** A colleague tests his grouped attention with 8 query heads and one KV head, and with 8 and 8. He
-# uses `repeat`. Which shape shows the bug?
+# **1. A test that cannot fail.** A colleague tests his grouped attention with 8 query heads and one
+# KV head, and with 8 and 8. He uses `repeat`. Which shape shows the bug?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# Any with more than one KV head and more than one query head in a group. At both ends the two functions agree.
+# Any with more than one KV head and more than one query head in a group. At both ends the two
+# functions agree.
 #
 # ```python
 # import torch
@@ -892,14 +915,15 @@ assert nine["ids"] == as_published != one["ids"]
 #
 # </details>
 #
-# **2. MQA or MLA?** Llama 2 7B's shape has 32 layers and heads of 128. At how many KV heads does GQA take as many
-# bytes as a latent row of 576?
+# **2. MQA or MLA?** Llama 2 7B's shape has 32 layers and heads of 128. At how many KV heads does GQA
+# take as many bytes as a latent row of 576?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# At 2.25: a KV head takes 256 values, key and value. DeepSeek-V2's paper states this figure. The latent costs as much as a bit more than two
-# KV heads, but feeds every query head keys and values of its own.
+# At 2.25: a KV head takes 256 values, key and value. DeepSeek-V2's paper states this figure. The
+# latent costs as much as a bit more than two KV heads, but feeds every query head keys and values of
+# its own.
 #
 # ```python
 # from kvbook.lessons.cost import token_nbytes
@@ -911,14 +935,15 @@ assert nine["ids"] == as_published != one["ids"]
 #
 # </details>
 #
-# **3. Absorb RoPE?** Someone drops the separate turned part, applies RoPE to the whole key $U_h c$, and still compares queries
-# with latents. Why is there no fixed matrix for that?
+# **3. Absorb RoPE?** Someone drops the separate turned part, applies RoPE to the whole key $U_h c$,
+# and still compares queries with latents. Why is there no fixed matrix for that?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# The score would be $q^{\mathsf T} R_{n-m}\, U_h\, c$, with a turn that depends on the distance. The product $R_{n-m}\, U_h$ is another
-# matrix for each distance, so the query would have to be multiplied anew for every token it looks at.
+# The score would be $q^{\mathsf T} R_{n-m}\, U_h\, c$, with a turn that depends on the distance. The
+# product $R_{n-m}\, U_h$ is another matrix for each distance, so the query would have to be
+# multiplied anew for every token it looks at.
 #
 # ```python
 # import torch
@@ -938,8 +963,8 @@ assert nine["ids"] == as_published != one["ids"]
 #
 # </details>
 #
-# **4. Sixteen GPUs.** A model with 8 KV heads runs on 16 GPUs by tensor parallelism. How many more users fit than on 8 GPUs, if all that
-# matters is the cache?
+# **4. Sixteen GPUs.** A model with 8 KV heads runs on 16 GPUs by tensor parallelism. How many more
+# users fit than on 8 GPUs, if all that matters is the cache?
 #
 # <details>
 # <summary>Answer</summary>
@@ -959,7 +984,8 @@ assert nine["ids"] == as_published != one["ids"]
 # %% [markdown]
 # ## What changed
 #
-# Your four guesses, once more: 15,360 bytes; nothing, and three times as much; far worse than double; no, the query is multiplied instead.
+# Your four guesses, once more: 15,360 bytes; nothing, and three times as much; far worse than double;
+# no, the query is multiplied instead.
 #
 # The ledger goes on, for Llama 2 7B's shape on 80 GB, with the weights as published:
 
@@ -981,9 +1007,10 @@ assert [per_token for per_token, _ in ledger.values()] == [524_288, 131_072, 16_
 # | 1 KV head (MQA) | 16,384 | 991 | before training, or by uptraining |
 # | a latent of 512 + 64 (MLA) | 36,864 | 440 | before training |
 #
-# These are users by arithmetic, not a promise of quality: nobody has trained this model with one head or with a latent.
+# These are users by arithmetic, not a promise of quality: nobody has trained this model with one head
+# or with a latent.
 #
 # ## Next
 #
-# You cannot choose the heads of a model that you are given. You can choose in how many bits its cache is stored.
-# Lesson 8 takes the last term of the formula apart: fewer bits.
+# You cannot choose the heads of a model that you are given. You can choose in how many bits its cache
+# is stored. Lesson 8 takes the last term of the formula apart: fewer bits.

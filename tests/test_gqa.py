@@ -1,4 +1,4 @@
-"""Lesson 7: heads that are shared, not copied; pooling; one latent row for all heads, behind the seam."""
+"""Lesson 7: heads shared without copies; pooling; one latent row for all heads, behind the seam."""
 
 from __future__ import annotations
 
@@ -306,8 +306,8 @@ def test_rows_that_do_not_fit_are_refused_and_change_nothing() -> None:
     cache.rows.fill_(7)
     row = random(2, 1, 2, 14)
     wrong = [
-        (row, random(2, 1, 2, 10), r"v is a tensor of its own; it must be k\[\.\.\., :10\]"),
-        (row, row[..., 4:], r"v is a tensor of its own"),
+        (row, random(2, 1, 2, 10), r"v is not a view of k; it must be k\[\.\.\., :10\]"),
+        (row, row[..., 4:], "v is not a view of k"),
         (row, row, r"v has shape \[2, 1, 2, 14\]; the cache takes \[2, 1, q_len, 10\]"),
         (row[..., :13], row[..., :10], r"k has shape .* \[2, 1, q_len, 14\]"),
         (row[:1], row[:1, ..., :10], r"k has shape .* \[2, 1, q_len, 14\]"),

@@ -13,15 +13,15 @@ from kvbook.lessons.decoder import Decoder, DecoderConfig, RMSNorm, rotate
 def grouped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """Attention in which a group of query heads shares a KV head, without copying that head.
 
-    q [batch, n_heads, q_len, k_dim], k [batch, n_kv_heads, kv_len, k_dim], v [..., kv_len, v_dim],
-    mask bool [batch or 1, 1, q_len, kv_len] -> [batch, n_heads, q_len, v_dim]. Query head i reads
-    KV head i // (n_heads // n_kv_heads) (Ainslie et al. 2023). Raises ValueError where n_kv_heads
+    q [batch, n_heads, q_len, k_dim], k [batch, n_kv_heads, kv_len, k_dim], v [..., v_dim], mask
+    bool [batch or 1, 1, q_len, kv_len] -> [batch, n_heads, q_len, v_dim]. Query head i reads KV
+    head i // (n_heads // n_kv_heads) (Ainslie et al. 2023). Raises ValueError where n_kv_heads
     does not divide n_heads.
     """
     (n_heads, q_len, k_dim), n_kv_heads = q.shape[1:], k.shape[1]
     if n_heads % n_kv_heads:
         raise ValueError(f"k has {n_kv_heads} heads; they must divide the {n_heads} of q.")
-    together = q.unflatten(1, (n_kv_heads, -1)).flatten(2, 3)  # [.., n_kv_heads, group * q_len, ..]
+    together = q.unflatten(1, (n_kv_heads, -1)).flatten(2, 3)  # group * q_len queries a head
     scores = (together * k_dim**-0.5 @ k.mT).unflatten(2, (-1, q_len))
     if mask is not None:
         scores = scores.masked_fill(~mask[:, :, None], float("-inf"))
@@ -106,7 +106,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(y.transpose(1, 2).flatten(2))
 
     def attend(self, content: Tensor, turned: Tensor, row: Tensor, cache) -> Tensor:
-        """Queries in two parts, rows [batch, 1, q_len, k_dim] -> [batch, n_heads, q_len, content_dim]."""
+        """content, turned [batch, n_heads, q_len, *], row [batch, 1, q_len, k_dim] -> content's."""
         q = torch.cat([content @ self.k_up, turned], dim=-1)
         q = q * (q.shape[-1] / sum(self.parts)) ** 0.5
         latent = row[..., : self.latent_dim]  # a view: what is read as a value
@@ -139,7 +139,7 @@ class ExpandedLatentAttention(LatentAttention):
 
 
 class LatentCache(KVCache):
-    """Reserves one row of k_dim values per token and layer; values are a view of its first v_dim."""
+    """Reserves one row of k_dim values per token and layer; V is a view of its first v_dim."""
 
     def __init__(
         self, config: LatentConfig, batch: int = 1, capacity: int | None = None, **options
@@ -162,7 +162,7 @@ class LatentCache(KVCache):
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
         if (v.data_ptr(), v.stride()) != (k.data_ptr(), k.stride()):
-            raise ValueError(f"v is a tensor of its own; it must be k[..., :{self.v_dim}], a view.")
+            raise ValueError(f"v is not a view of k; it must be k[..., :{self.v_dim}].")
         rows = self.rows[layer, :, :, : self.end + k.shape[2]]
         put(rows, k, self.lengths)
         return rows, rows[..., : self.v_dim]
