@@ -47,6 +47,11 @@ IGNORED = [
     ("06_roofline", "threads = f"),
     ("06_roofline", 'print(f"measured: decode'),
     ("06_roofline", 'print("measured: one sequence'),
+    ("07_gqa", 'print(f"ms for one token'),
+    ("07_gqa", 'print(f"held-out loss'),  # of a training: its last digits
+    ("07_gqa", "for name, runs in steps.items():"),
+    ("07_gqa", "heads_slider = "),
+    ("07_gqa", "heads_slider.value = 9"),
 ]
 BONES = [
     "What you need",

@@ -78,13 +78,15 @@ class KVCache(TokenCount):
     ) -> None:
         super().__init__(batch, config.max_seq_len if capacity is None else capacity)
         self.config, self.dtype = config, dtype
+        self.k_dim = getattr(config, "k_dim", config.head_dim)  # other widths come in lesson 7
+        self.v_dim = getattr(config, "v_dim", config.head_dim)
         self.device = torch.empty(0, device=device).device  # "cuda" means one GPU: say which
 
     @property
     def nbytes_used(self) -> int:
         """Bytes of the rows that live tokens fill: K and V of every layer."""
-        row = self.config.n_kv_heads * self.config.head_dim * self.dtype.itemsize
-        return int(self.lengths.sum()) * 2 * self.config.n_layers * row
+        rows = self.config.n_kv_heads * (self.k_dim + self.v_dim) * self.dtype.itemsize
+        return int(self.lengths.sum()) * self.config.n_layers * rows
 
     def positions(self, q_len: int) -> Tensor:
         """Where the next q_len tokens stand: [batch, q_len], on the cache's device."""
@@ -102,7 +104,7 @@ class KVCache(TokenCount):
         raise TypeError(f"{type(self).__name__} says where tokens stand but stores no rows.")
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Store, then attend: q [batch, n_heads, q_len, *] -> the same shape."""
+        """Store, then attend: q [batch, n_heads, q_len, k_dim] -> [batch, n_heads, q_len, v_dim]."""
         keys, values = self.update(layer, k, v)
         mask = self.mask(layer, q.shape[2])
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
@@ -110,15 +112,13 @@ class KVCache(TokenCount):
 
 def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
     """Raise ValueError unless the rows k and v fit the cache's layer, whole and as they are."""
-    batch, n_kv_heads, head_dim = cache.batch, cache.config.n_kv_heads, cache.config.head_dim
+    batch, n_kv_heads = cache.batch, cache.config.n_kv_heads
     if not 0 <= layer < cache.config.n_layers:
         raise ValueError(f"layer is {layer}; the cache has 0 to {cache.config.n_layers - 1}.")
-    for name, x in (("k", k), ("v", v)):
-        if x.ndim != 4 or x.shape != (batch, n_kv_heads, k.shape[2], head_dim):
-            expected = f"[{batch}, {n_kv_heads}, q_len, {head_dim}]"
-            raise ValueError(
-                f"{name} has shape {list(x.shape)}; the cache takes {expected} for both."
-            )
+    for name, x, dim in (("k", k, cache.k_dim), ("v", v, cache.v_dim)):
+        if x.ndim != 4 or x.shape != (batch, n_kv_heads, k.shape[2], dim):
+            expected = f"[{batch}, {n_kv_heads}, q_len, {dim}], q_len for both alike"
+            raise ValueError(f"{name} has shape {list(x.shape)}; the cache takes {expected}.")
         if (x.dtype, x.device) != (cache.dtype, cache.device):
             holds = f"{cache.dtype} on {cache.device}"
             raise ValueError(f"{name} is {x.dtype} on {x.device}; the cache holds {holds}.")
@@ -154,10 +154,13 @@ class GrowingCache(KVCache):
 
     def reset(self) -> None:
         super().reset()
-        shape = (self.batch, self.config.n_kv_heads, 0, self.config.head_dim)
-        empty = torch.empty(shape, dtype=self.dtype, device=self.device)
-        self.k = [empty] * self.config.n_layers  # per layer [batch, n_kv_heads, kv_len, head_dim]
-        self.v = [empty] * self.config.n_layers
+        shape = (self.batch, self.config.n_kv_heads, 0)
+        k, v = (
+            torch.empty(*shape, dim, dtype=self.dtype, device=self.device)
+            for dim in (self.k_dim, self.v_dim)
+        )
+        self.k = [k] * self.config.n_layers  # per layer [batch, n_kv_heads, kv_len, k_dim]
+        self.v = [v] * self.config.n_layers  # and [batch, n_kv_heads, kv_len, v_dim]
 
     @property
     def nbytes(self) -> int:
@@ -180,9 +183,9 @@ class PreallocatedCache(KVCache):
         self, config: DecoderConfig, batch: int = 1, capacity: int | None = None, **options
     ):
         super().__init__(config, batch, capacity, **options)
-        shape = (config.n_layers, batch, config.n_kv_heads, self.capacity, config.head_dim)
-        self.k = torch.empty(shape, dtype=self.dtype, device=self.device)
-        self.v = torch.empty(shape, dtype=self.dtype, device=self.device)
+        shape = (config.n_layers, batch, config.n_kv_heads, self.capacity)
+        self.k = torch.empty(*shape, self.k_dim, dtype=self.dtype, device=self.device)
+        self.v = torch.empty(*shape, self.v_dim, dtype=self.dtype, device=self.device)
 
     @property
     def nbytes(self) -> int:

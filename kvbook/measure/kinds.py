@@ -8,8 +8,10 @@ import torch
 from kvbook.accounting import CacheSpec, ConfigError, cache_spec
 from kvbook.accounting.errors import shown
 from kvbook.accounting.facts import model
+from kvbook.accounting.latent import with_latent
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
+from kvbook.lessons.gqa import LatentCache, LatentConfig
 
 PLAIN = ("float32", "float16", "bfloat16")
 
@@ -21,6 +23,7 @@ class Kind:
     `build(config, batch, capacity, dtype, device)` makes it. `dtypes` are names that the accounting
     knows. `within` is the share by which storages may differ from the prediction, beside the
     book-keeping; 0 means: to the byte. `reserves` says that a cache takes its whole capacity at once.
+    `of` turns a model's accounting into that of the same model with this cache.
     """
 
     name: str
@@ -28,10 +31,11 @@ class Kind:
     dtypes: tuple[str, ...] = PLAIN
     within: float = 0.0
     reserves: bool = True
+    of: Callable[[CacheSpec], CacheSpec] = lambda spec: spec
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
-        return spec.nbytes(context, batch, cache_dtype=dtype)
+        return self.of(spec).nbytes(context, batch, cache_dtype=dtype)
 
 
 def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], KVCache]:
@@ -43,11 +47,22 @@ def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], K
     return build
 
 
+LATENT, TURNED = 512, 64  # values of a row: DeepSeek-V3's
+
+
+def latent(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
+    """Lesson 7's cache: in each of the config's layers one row as wide as DeepSeek-V3's."""
+    one_row = {**vars(config), "n_kv_heads": 1, "head_dim": TURNED}
+    row = LatentConfig(**one_row, latent_dim=LATENT)
+    return LatentCache(row, batch, capacity, dtype=getattr(torch, dtype), device=device)
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("growing", plain(GrowingCache), reserves=False),
         Kind("preallocated", plain(PreallocatedCache)),
+        Kind("latent", latent, ("float16",), of=lambda spec: with_latent(spec, LATENT, TURNED)),
     )
 }
 

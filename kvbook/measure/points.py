@@ -30,14 +30,17 @@ PIECES = 4  # in which the caches of the grid are filled, as by a prompt that co
 
 
 def fill(cache: KVCache, context: int, piece: int) -> None:
-    """Write ones into the cache until it holds `context` tokens, `piece` tokens at a time."""
+    """Write ones into the cache until it holds `context` tokens, `piece` tokens at a time.
+
+    A cache whose values are narrower than its keys gets the first part of the keys as values.
+    """
     config = cache.config
     while cache.end < context:
         q_len = min(piece, context - cache.end)
-        rows = (cache.batch, config.n_kv_heads, q_len, config.head_dim)
+        rows = (cache.batch, config.n_kv_heads, q_len, cache.k_dim)
         for layer in range(config.n_layers):
             k, v = (torch.ones(rows, dtype=cache.dtype, device=cache.device) for _ in range(2))
-            cache.update(layer, k, v)
+            cache.update(layer, k, v if cache.v_dim == cache.k_dim else k[..., : cache.v_dim])
         cache.advance(q_len)
 
 
