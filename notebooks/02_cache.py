@@ -234,9 +234,21 @@ class TokenCount:
 
 
 # %% [markdown]
-# Second, attending. A kind of cache has to say how it stores rows (`update`) and what that takes
-# (`nbytes`); the rest is here. In a decode step every query head has one query. The heads that share a KV head then
+# Second, attending. In a decode step every query head has one query. The heads that share a KV head then
 # stand as the rows of one query, so that each key is read once for all of them.
+
+
+# %% tags=["export"]
+def attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """q [batch, n_heads, q_len, k_dim] over kv_len rows -> [batch, n_heads, q_len, v_dim]."""
+    if mask is None and q.shape[2] == 1:
+        rows = q.reshape(len(q), keys.shape[1], -1, q.shape[3])  # [batch, n_kv_heads, group, k_dim]
+        return F.scaled_dot_product_attention(rows, keys, values).reshape(*q.shape[:3], -1)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+
+
+# %% [markdown]
+# A kind of cache has to say how it stores rows (`update`) and what that takes (`nbytes`); the rest is here.
 
 
 # %% tags=["export"]
@@ -284,12 +296,7 @@ class KVCache(TokenCount):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store, then attend: q [batch, n_heads, q_len, k_dim] -> [batch, n_heads, q_len, v_dim]."""
         keys, values = self.update(layer, k, v)
-        mask = self.mask(layer, q.shape[2])
-        if mask is None and q.shape[2] == 1:  # heads that share keys: the rows of one query
-            rows = q.reshape(len(q), keys.shape[1], -1, q.shape[3])
-            y = F.scaled_dot_product_attention(rows, keys, values)
-            return y.reshape(*q.shape[:3], -1)
-        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+        return attention(q, keys, values, self.mask(layer, q.shape[2]))
 
 
 # %% [markdown]

@@ -62,6 +62,14 @@ class TokenCount:
         self.lengths = torch.zeros_like(self.lengths)
 
 
+def attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """q [batch, n_heads, q_len, k_dim] over kv_len rows -> [batch, n_heads, q_len, v_dim]."""
+    if mask is None and q.shape[2] == 1:
+        rows = q.reshape(len(q), keys.shape[1], -1, q.shape[3])  # [batch, n_kv_heads, group, k_dim]
+        return F.scaled_dot_product_attention(rows, keys, values).reshape(*q.shape[:3], -1)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+
+
 class KVCache(TokenCount):
     """What attention asks of a cache. A kind of cache adds `update`, `nbytes` and maybe `reset`.
 
@@ -106,8 +114,7 @@ class KVCache(TokenCount):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store, then attend: q [batch, n_heads, q_len, k_dim] -> [batch, n_heads, q_len, v_dim]."""
         keys, values = self.update(layer, k, v)
-        mask = self.mask(layer, q.shape[2])
-        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+        return attention(q, keys, values, self.mask(layer, q.shape[2]))
 
 
 def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
@@ -134,7 +141,11 @@ def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
 
     Slots behind the new rows are cleared: what they held must not reach attention, NaN included.
     """
-    q_len, kv_len = new.shape[2], rows.shape[2]
+    q_len, kv_len, end = new.shape[2], rows.shape[2], int(lengths[0])
+    if (lengths == end).all():  # level: a slice will do, which is much cheaper
+        rows[:, :, end : end + q_len] = new.detach()
+        rows[:, :, end + q_len :] = 0
+        return
     slots = lengths[:, None] + torch.arange(q_len, device="cpu")  # [batch, q_len]
     batch = torch.arange(len(lengths), device="cpu")[:, None]
     rows[batch, :, slots] = new.detach().transpose(1, 2)
