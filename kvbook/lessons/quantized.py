@@ -110,8 +110,8 @@ class CodedTokens:
 
     def __init__(self, codec: Codec, cache: KVCache) -> None:
         config, self.codec = cache.config, codec
-        options = {"dtype": cache.dtype, "device": cache.device}
-        block = codec.encode(torch.zeros(1, codec.tokens, config.head_dim, **options))
+        zeros = torch.zeros(1, codec.tokens, config.head_dim, dtype=cache.dtype)
+        block = codec.encode(zeros.to(cache.device))
         shape = (config.n_layers, cache.batch, config.n_kv_heads, cache.capacity // codec.tokens)
         self.parts = [  # each [n_layers, batch, n_kv_heads, blocks, *]
             torch.empty(*shape, part.shape[-1], dtype=part.dtype, device=part.device)
@@ -145,10 +145,10 @@ class CodedBlocks(CodedTokens):
 
     def __init__(self, codec: Codec, cache: KVCache) -> None:
         super().__init__(codec, cache)
-        config, options = cache.config, {"dtype": cache.dtype, "device": cache.device}
+        config = cache.config
         shape = (config.n_layers, cache.batch, config.n_kv_heads, codec.tokens, config.head_dim)
-        self.tail = torch.empty(shape, **options)
-        self.fresh: list[Tensor | None] = [None] * config.n_layers  # rows of the pass under way
+        self.tail = torch.empty(shape, dtype=cache.dtype, device=cache.device)
+        self.fresh: dict[int, Tensor] = {}  # by layer: the rows of the pass under way
 
     @property
     def held(self) -> list[Tensor]:
@@ -175,10 +175,10 @@ class CodedBlocks(CodedTokens):
         """Code every block that the pass has filled, once and for all; keep the rest as the tail."""
         level = len({*zip(lengths.tolist(), counts.tolist(), strict=True)}) == 1
         each = [slice(None)] if level else [slice(i, i + 1) for i in range(len(counts))]
-        for layer, new in enumerate(self.fresh):
+        for layer in list(self.fresh):
+            new = self.fresh.pop(layer)
             for row in each:
                 self.store(layer, row, new[row], int(lengths[row][0]), int(counts[row][0]))
-            self.fresh[layer] = None
 
     def store(self, layer: int, row: slice, new: Tensor, length: int, count: int) -> None:
         full, rest = divmod(length, self.codec.tokens)
@@ -250,7 +250,7 @@ class QuantizedCache(KVCache):
         if counts.max() > min(self.stored):
             self.lengths = before
             raise ValueError(f"counts is {counts.tolist()}; the pass stored {min(self.stored)}.")
-        for half in (self.k, self.v) if counts.any() else ():
+        for half in (self.k, self.v):
             half.advance(before, counts)
         self.stored = [0] * self.config.n_layers
 
