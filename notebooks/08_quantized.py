@@ -233,7 +233,7 @@ class QuantizedCache(KVCache):
         halves = []
         for name, codec in zip(("keys", "values"), FORMATS[format], strict=True):
             codec = codec if only in (None, name) else Cast(torch.float16)
-            width = getattr(codec, "width", None) or 8 // min(8, getattr(codec, "bits", 8))
+            width = getattr(codec, "width", None) or 1
             if config.head_dim % width:
                 what = f"{format} takes a multiple of {width}"
                 raise ValueError(f"head_dim is {config.head_dim}; {what}.")
