@@ -268,3 +268,34 @@ class QuantizedCache(KVCache):
         self.lengths = self.lengths[order]
         for part in self.k.held + self.v.held:
             part.copy_(part[:, order.to(part.device)])
+
+
+def attend_codes(q: Tensor, k: list[Tensor], v: list[Tensor], tile: int) -> Tensor:
+    """Attention of one query per head over int8 codes; `tile` tokens at a time become floats.
+
+    q [batch, n_heads, 1, d]; k and v: the codes and scales of a layer, [batch, n_kv_heads, kv_len, *].
+    """
+    (k_codes, k_scales), (v_codes, v_scales) = k, v
+    grouped = q.unflatten(1, (k_codes.shape[1], -1)).squeeze(3)  # [batch, n_kv_heads, group, d]
+    tiles = k_codes.view(torch.int8).split(tile, dim=2)
+    scores = torch.cat([grouped @ codes.to(q.dtype).mT for codes in tiles], dim=-1)
+    scores = scores * (k_scales.mT.to(q.dtype) * q.shape[-1] ** -0.5)
+    weights = (scores.softmax(-1) * v_scales.mT.to(q.dtype)).split(tile, dim=-1)
+    tiles = v_codes.view(torch.int8).split(tile, dim=2)
+    y = torch.zeros_like(grouped)
+    for weight, codes in zip(weights, tiles, strict=True):
+        y += weight @ codes.to(q.dtype)
+    return y.view_as(q)
+
+
+def attend_sums(q: Tensor, k: list[Tensor], v: list[Tensor]) -> Tensor:
+    """The same in products and sums: torch.compile makes one loop of each that reads the codes."""
+    (k_codes, k_scales), (v_codes, v_scales) = k, v
+    grouped = q.unflatten(1, (k_codes.shape[1], -1))  # [batch, n_kv_heads, group, 1, d]
+    keys, values = (codes.view(torch.int8).to(q.dtype) for codes in (k_codes, v_codes))
+    queries = grouped.unbind(2)
+    scores = torch.stack([(query * keys).sum(-1) for query in queries], dim=2)
+    scores = scores * (k_scales.mT.to(q.dtype) * q.shape[-1] ** -0.5)
+    weights = (scores.softmax(-1) * v_scales.mT.to(q.dtype)).unbind(2)
+    y = torch.stack([(weight[..., None] * values).sum(-2) for weight in weights], dim=2)
+    return y.view_as(q)
