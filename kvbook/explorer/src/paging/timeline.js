@@ -1,102 +1,66 @@
 // Requests that arrive, grow, fork and finish, played through the book-keeping. No DOM here.
 //
-// An event is { do, who, ... }: arrive with prompt [[text, tokens], ...]; grow by n tokens, of one or of several;
-// fork into `into`; finish. Token i of a text is the same in every prompt; what a request grows is the text of its name.
+// An event is [do, who, ...]: arrive with the tokens of a prompt, grow by tokens, fork into another name, finish.
 import { BlockManager, GrowingTables, OutOfBlocks } from "./blocks.js";
 
-/** The tokens that each request will hold in the end. */
+/** The tokens that each request holds in the end; a name that comes again holds what it then holds. */
 export function finalLengths(events) {
   const lengths = new Map();
-  for (const { do: what, who, prompt, n, into } of events) {
-    if (what === "arrive") lengths.set(who, promptLength(prompt));
-    if (what === "grow") for (const one of [who].flat()) lengths.set(one, lengths.get(one) + n);
-    if (what === "fork") lengths.set(into, lengths.get(who));
+  for (const [what, who, more] of events) {
+    if (what === "arrive") lengths.set(who, more.length);
+    if (what === "grow") lengths.set(who, lengths.get(who) + more.length);
+    if (what === "fork") lengths.set(more, lengths.get(who));
   }
   return lengths;
 }
 
-export const promptLength = (prompt) => prompt.reduce((sum, [, n]) => sum + n, 0);
-
 /** All states of a timeline, the empty one first: states[k] is after k events. */
 export function play(events, { blockSize, numBlocks, sharing, maxLen }) {
   const tables = sharing ? new BlockManager(numBlocks, blockSize) : new GrowingTables(numBlocks, blockSize);
-  const live = new Map(); // name -> { seq, tokens, own, found, isWaiting }
-  const gone = new Set(); // not let in, so all that follows of them is left out
-  const ids = new Map(); // text and place -> token
+  const live = new Map(); // name -> { name, seq, tokens, found }
   const finals = finalLengths(events);
   const sums = { asked: 0, found: 0, copies: 0, evicted: 0, refused: 0 };
-  const token = (text, i) => {
-    const key = `${i} ${text}`;
-    if (!ids.has(key)) ids.set(key, ids.size);
-    return ids.get(key);
-  };
-  const written = (prompt) => prompt.flatMap(([text, n]) => Array.from({ length: n }, (_, i) => token(text, i)));
   const remember = ({ seq, tokens }) => sharing && tables.remember(seq, tokens);
 
-  const grow = (one, n) => {
-    const copies = tables.append(one.seq, n);
-    for (let i = 0; i < n; i++) one.tokens.push(token(one.name, one.own++));
+  /** A sequence with all of these tokens, or nothing changes hands. */
+  const admit = (name, tokens) => {
+    const seq = tables.start(tokens);
+    const found = tables.lengths.get(seq);
+    try {
+      tables.append(seq, tokens.length - found);
+    } catch (error) {
+      tables.free(seq);
+      throw error;
+    }
+    const one = { name, seq, tokens: [...tokens], found };
+    live.set(name, one);
     remember(one);
-    return copies;
+    return found;
   };
   const acts = {
-    arrive({ who, prompt }) {
-      const tokens = written(prompt);
-      const seq = tables.start(tokens);
-      const found = tables.lengths.get(seq);
-      try {
-        tables.append(seq, tokens.length - found);
-      } catch (error) {
-        tables.free(seq);
-        gone.add(who);
-        throw error;
-      }
-      const one = { name: who, seq, tokens, own: 0, found };
-      live.set(who, one);
-      remember(one);
-      sums.asked += tokens.length;
+    arrive(name, prompt) {
+      const found = admit(name, prompt);
+      sums.asked += prompt.length;
       sums.found += found;
-      return { found, asked: tokens.length };
+      return { found, asked: prompt.length };
     },
-    grow({ who, n }) {
-      const report = { copies: [], waiting: [], missing: "" };
-      for (const name of [who].flat()) {
-        const one = live.get(name);
-        if (!one) continue;
-        try {
-          report.copies.push(...grow(one, n));
-        } catch (error) {
-          if (!(error instanceof OutOfBlocks)) throw error;
-          report.waiting.push(name);
-          report.missing = error.message;
-        }
-      }
-      sums.copies += report.copies.length;
-      sums.refused += report.waiting.length;
-      return report;
+    grow(name, tokens) {
+      const one = live.get(name);
+      const copies = tables.append(one.seq, tokens.length);
+      one.tokens.push(...tokens);
+      remember(one);
+      sums.copies += copies.length;
+      return { copies, grown: tokens.length };
     },
-    fork({ who, into }) {
-      const parent = live.get(who);
-      if (!parent) return gone.add(into) && {};
-      let seq;
-      if (sharing) seq = tables.fork(parent.seq);
-      else {
-        seq = tables.start();
-        try {
-          tables.append(seq, parent.tokens.length);
-        } catch (error) {
-          tables.free(seq);
-          gone.add(into);
-          throw error;
-        }
-      }
-      live.set(into, { name: into, seq, tokens: [...parent.tokens], own: 0, found: 0 });
-      return {};
+    fork(name, into) {
+      const { seq, tokens } = live.get(name);
+      if (sharing) live.set(into, { name: into, seq: tables.fork(seq), tokens: [...tokens], found: 0 });
+      else admit(into, tokens);
+      return { tokens: tokens.length };
     },
-    finish({ who }) {
-      const one = live.get(who);
-      if (one) tables.free(one.seq);
-      live.delete(who);
+    finish(name) {
+      tables.free(live.get(name).seq);
+      live.delete(name);
       return {};
     },
   };
@@ -108,8 +72,10 @@ export function play(events, { blockSize, numBlocks, sharing, maxLen }) {
     log.length = 0;
     let report;
     try {
-      const isLeftOut = [event.who].flat().every((name) => gone.has(name));
-      report = isLeftOut ? { isLeftOut } : acts[event.do](event);
+      const [what, who, more] = event;
+      const isThere = live.has(who);
+      const isLeftOut = isThere === (what === "arrive") || (what === "fork" && live.has(more));
+      report = isLeftOut ? { isLeftOut } : acts[what](who, more);
     } catch (error) {
       if (!(error instanceof OutOfBlocks)) throw error;
       sums.refused += 1;
