@@ -56,34 +56,31 @@ def codes(device: str, batch: int, context: int) -> dict[str, Any]:
     cache = QuantizedCache(config, batch, context, format="int8", device=device)
     cache.update(0, k, v)
     cache.advance(context)
-    coded = [[part[0] for part in half.parts] for half in (cache.k, cache.v)]
+    coded_k, coded_v = ([part[0] for part in store.parts] for store in (cache.k, cache.v))
     half = [x.bfloat16() for x in (q, k, v)]
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     def read_back() -> torch.Tensor:
-        keys, values = (
-            store.codec.decode(parts, q.dtype)
-            for store, parts in zip((cache.k, cache.v), coded, strict=True)
-        )
-        return attend(q, keys, values)
+        keys = cache.k.codec.decode(coded_k, q.dtype)
+        return attend(q, keys, cache.v.codec.decode(coded_v, q.dtype))
 
     ways: dict[str, Callable[[], torch.Tensor]] = {
         "float32": lambda: attend(q, k, v),
         "bfloat16": lambda: attend(*half),
         "read_back": read_back,
-        "outside": lambda: attend_codes(q, *coded, tile=context),
-        "tiles": lambda: attend_codes(q, *coded, tile=256),
+        "outside": lambda: attend_codes(q, coded_k, coded_v, tile=context),
+        "tiles": lambda: attend_codes(q, coded_k, coded_v, tile=256),
         "read": lambda: k.sum() + v.sum(),
     }
     exact, compile_seconds = read_back(), None
     try:
         start = time.perf_counter()
         compiled = torch.compile(attend_sums, dynamic=False)
-        torch.testing.assert_close(compiled(q, *coded), exact)
+        torch.testing.assert_close(compiled(q, coded_k, coded_v), exact)
         compile_seconds = time.perf_counter() - start
-        ways["compiled"] = lambda: compiled(q, *coded)
+        ways["compiled"] = lambda: compiled(q, coded_k, coded_v)
     except AssertionError:
         raise
     except Exception:  # no compiler, or one that fails: there are many reasons and no common type

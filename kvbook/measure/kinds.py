@@ -49,8 +49,7 @@ def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], K
 
 def quantized(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
     """Lesson 8's cache for rows of float16, in the format that the accounting calls `dtype`."""
-    options = {"dtype": torch.float16, "device": device}
-    return QuantizedCache(config, batch, capacity, format=dtype, **options)
+    return QuantizedCache(config, batch, capacity, format=dtype, dtype=torch.float16, device=device)
 
 
 def tail(spec: CacheSpec, dtype: str) -> int:
