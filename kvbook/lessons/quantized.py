@@ -117,11 +117,7 @@ class CodedTokens:
             torch.empty(*shape, part.shape[-1], dtype=part.dtype, device=part.device)
             for part in block
         ]
-
-    @property
-    def held(self) -> list[Tensor]:
-        """Every tensor that is kept; dimension 1 is the batch."""
-        return self.parts
+        self.held = [*self.parts]  # every tensor that is kept; dimension 1 is the batch
 
     def used(self, length: int) -> int:
         """Bytes that a sequence of so many tokens fills."""
@@ -145,14 +141,10 @@ class CodedBlocks(CodedTokens):
 
     def __init__(self, codec: Codec, cache: KVCache) -> None:
         super().__init__(codec, cache)
-        config = cache.config
-        shape = (config.n_layers, cache.batch, config.n_kv_heads, codec.tokens, config.head_dim)
+        shape = (*self.parts[0].shape[:3], codec.tokens, cache.config.head_dim)
         self.tail = torch.empty(shape, dtype=cache.dtype, device=cache.device)
+        self.held.append(self.tail)
         self.fresh: dict[int, Tensor] = {}  # by layer: the rows of the pass under way
-
-    @property
-    def held(self) -> list[Tensor]:
-        return [*self.parts, self.tail]
 
     def used(self, length: int) -> int:
         rest = length % self.codec.tokens
@@ -175,8 +167,8 @@ class CodedBlocks(CodedTokens):
         """Code every block that the pass has filled, once and for all; keep the rest as the tail."""
         level = len({*zip(lengths.tolist(), counts.tolist(), strict=True)}) == 1
         each = [slice(None)] if level else [slice(i, i + 1) for i in range(len(counts))]
-        for layer in list(self.fresh):
-            new = self.fresh.pop(layer)
+        while self.fresh:
+            layer, new = self.fresh.popitem()
             for row in each:
                 self.store(layer, row, new[row], int(lengths[row][0]), int(counts[row][0]))
 
@@ -192,43 +184,22 @@ class CodedBlocks(CodedTokens):
         self.tail[layer, row, :, : left.shape[2]] = left
 
 
-class QuantizedCache(KVCache):
-    """Keeps codes instead of rows, in one of FORMATS, and reads them back for attention.
+class CodedCache(KVCache):
+    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
 
-    `only` "keys" or "values" codes one half and keeps the other as float16. Rows must be finite and
-    within ±65,504, the largest float16, because scales are float16.
+    Rows must be finite and within ±65,504, the largest float16, because scales are float16.
     """
 
-    def __init__(
-        self,
-        config: DecoderConfig,
-        batch: int = 1,
-        capacity: int | None = None,
-        format: str = "int8",
-        only: str | None = None,
-        **options,
-    ) -> None:
+    def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
-        if format not in FORMATS:
-            raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
-        if only not in (None, "keys", "values"):
-            raise ValueError(f"only is {only!r}; it must be None, 'keys' or 'values'.")
-        halves = []
-        for name, codec in zip(("keys", "values"), FORMATS[format], strict=True):
-            codec = codec if only in (None, name) else Cast(torch.float16)
-            width = getattr(codec, "width", None) or 1
-            if config.head_dim % width:
-                what = f"{format} takes a multiple of {width}"
-                raise ValueError(f"head_dim is {config.head_dim}; {what}.")
-            halves.append((CodedTokens if codec.tokens == 1 else CodedBlocks)(codec, self))
-        self.k, self.v = halves
+        kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
+        self.k, self.v = (kind(codec, self) for kind, codec in zip(kinds, codecs, strict=True))
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
     def nbytes(self) -> int:
         """Bytes of codes, scales, minima and tails, whether tokens fill them or not."""
-        held = self.k.held + self.v.held
-        return sum(part.untyped_storage().nbytes() for part in held)
+        return sum(part.untyped_storage().nbytes() for part in self.k.held + self.v.held)
 
     @property
     def nbytes_used(self) -> int:
@@ -244,19 +215,41 @@ class QuantizedCache(KVCache):
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
     def advance(self, counts: int | Tensor) -> None:
-        before = self.lengths
+        before, stored = self.lengths, min(self.stored)
         super().advance(counts)
-        counts = self.lengths - before
-        if counts.max() > min(self.stored):
+        new = self.lengths - before
+        if new.max() > stored:
             self.lengths = before
-            raise ValueError(f"counts is {counts.tolist()}; the pass stored {min(self.stored)}.")
+            raise ValueError(f"counts is {new.tolist()}; the pass stored {stored}.")
+        self.stored = [0] * self.config.n_layers
         for half in (self.k, self.v):
-            half.advance(before, counts)
-        self.stored = [0] * self.config.n_layers
+            half.advance(before, new)
 
-    def reset(self) -> None:
-        super().reset()
-        self.stored = [0] * self.config.n_layers
+
+class QuantizedCache(CodedCache):
+    """Lesson 8's cache in one of FORMATS; `only` "keys" or "values" leaves the other half float16."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        format: str = "int8",
+        only: str | None = None,
+        **options,
+    ) -> None:
+        if format not in FORMATS:
+            raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
+        if only not in (None, "keys", "values"):
+            raise ValueError(f"only is {only!r}; it must be None, 'keys' or 'values'.")
+        keys, values = FORMATS[format]
+        plain = Cast(torch.float16)
+        codecs = (plain if only == "values" else keys, plain if only == "keys" else values)
+        for width in (getattr(codec, "width", None) or 1 for codec in codecs):
+            if config.head_dim % width:
+                takes = f"{format} takes a multiple of {width}"
+                raise ValueError(f"head_dim is {config.head_dim}; {takes}.")
+        super().__init__(config, batch, capacity, codecs, **options)
 
     def reorder(self, order: Tensor) -> None:
         """Sequence i becomes a copy of sequence order[i], int64 [batch]: codes, scales, tails, all."""
