@@ -279,6 +279,24 @@ def test_block_boundaries(name: str, length: int, how: str) -> None:
 
 
 @formats
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_precision_of_rows(name: str, dtype: torch.dtype) -> None:
+    """Read back in the rows' own precision, as coding them in float64 gives, but for rounding."""
+    cache = QuantizedCache(CONFIG, 2, format=name, dtype=dtype)
+    rows = random_rows(2, 40).to(dtype)
+    for layer in range(2):
+        cache.update(layer, rows[layer], rows[layer])
+    cache.advance(40)
+    found = cache.update(0, rows[0, :, :, :1], rows[0, :, :, :1])
+    for half, got in zip((cache.k, cache.v), found, strict=True):
+        assert got.dtype == dtype
+        for i in range(2):
+            expected = expected_rows(half.codec, rows[0, i].double(), 40)
+            wrong = (got[i, :, :40].double() - expected).abs() > 0.01 * (expected.abs() + 1)
+            assert wrong.float().mean() < 0.01  # a code may flip where rounding decides
+
+
+@formats
 def test_each_block_is_coded_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, rows = make(name, 2), random_rows(2, 100)
     coded: list[int] = []

@@ -19,7 +19,8 @@ class Cast:
 
     def encode(self, rows: Tensor) -> list[Tensor]:
         """Rows [..., tokens, d] -> one part, uint8 [..., tokens, d × bytes of the float]."""
-        largest = torch.finfo(self.dtype).max  # beyond it PyTorch's builds differ: NaN or this
+        # Clamped first: what a float8 makes of a larger number differs between builds of PyTorch.
+        largest = min(torch.finfo(self.dtype).max, torch.finfo(rows.dtype).max)
         return [rows.clamp(-largest, largest).to(self.dtype).view(torch.uint8)]
 
     def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -147,8 +148,7 @@ class CodedBlocks(CodedTokens):
         self.fresh: dict[int, Tensor] = {}  # by layer: the rows of the pass under way
 
     def used(self, length: int) -> int:
-        rest = length % self.codec.tokens
-        return super().used(length) + self.tail[:, 0, :, :rest].nbytes
+        return super().used(length) + self.tail[:, 0, :, : length % self.codec.tokens].nbytes
 
     def update(self, layer: int, new: Tensor, lengths: Tensor) -> Tensor:
         """Every row: coded ones read back, then the tail and the new rows as they are."""
