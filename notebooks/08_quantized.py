@@ -265,9 +265,12 @@ for name, role, label in (
 ):
     bottom.plot(errors[name], color=plotting.colour(role), marker=".", label=label)
 bottom.set_yscale("log")
+bottom.set_yticks([0.02, 0.05, 0.1, 0.2, 0.4], ["0.02", "0.05", "0.1", "0.2", "0.4"])
+bottom.minorticks_off()
+bottom.set_ylim(0.015, 0.5)
 bottom.set_ylabel("error (rms), 4 bits")
 bottom.set_xlabel("channel of the head")
-bottom.legend()
+bottom.legend(loc="upper left", bbox_to_anchor=(0, -0.25), ncols=2)
 plt.show()
 
 # %% [markdown]
@@ -648,15 +651,15 @@ plt.show()
 # - **Which values share a scale decides.** `int4_token` loses 10.0 %, `int4_group` 5.0 %, and
 #   `int4` 0.9 %. The last two take the same 5 bits and differ in the direction of the key's
 #   groups only (and in the tail, see below): guess 3.
-# - **Keys mind more than values** wherever keys are coded by token: guess 2. They decide *where*
-#   to look. With a scale for each channel that is over.
+# - **Keys mind more than values** in fp8, `int4_token` and `int4_group`: guess 2. They decide
+#   *where* to look. With a scale for each channel the two are even.
 # - **int2 is too few** here: 45.3 %.
 #
 # What the table does not show: it is one small model and one kind of text, in passes of known
-# words. Larger models mind less, long reasoning may mind more. And `int4` has an advantage: its
-# newest keys, up to 31, lie in the tail in full precision. Attention likes the newest tokens, so
-# a part of its lead comes from there. A standard error says how far another piece of *this* text
-# may differ. It says nothing about another model.
+# words. Other models may mind more or less. And `int4` has an advantage: its newest keys, up to
+# 31, lie in the tail in full precision. Attention likes the newest tokens, so a part of its lead
+# may come from there. A standard error says how far another piece of *this* text may differ. It
+# says nothing about another model.
 
 # %% [markdown]
 # ### Is it faster?
@@ -793,12 +796,14 @@ assert f"{long[0] / long[-1]:.1f}" == "1.4"
 
 # %% [markdown]
 # In the record, with 8 sequences: reading back takes more than four times as long as float32
-# rows. Compiled, the codes beat float32 by a factor of 1.4 at 8,192 tokens, and lose at 2,048,
-# where the rows still fit the processor's own cache. They never beat bfloat16. Look at the last
-# column: the compiled loops are far from what memory could deliver. On this CPU turning codes
-# into floats is the work, not waiting for them. So fewer bytes give **more users**, first of all.
-# More speed comes only with a kernel that turns codes into numbers faster than memory brings
-# them, and this page has not shown one. No figure here is a GPU's unless a record above says so.
+# rows. Compiled, the codes beat float32 by a factor of 1.4 at 8,192 tokens. At 2,048 they lose,
+# perhaps because the processor's own cache helps there. They never beat bfloat16. Look at the
+# last column: the compiled loops are far from what memory could deliver. On this CPU the work is
+# turning codes into floats, not waiting for them.
+#
+# So fewer bytes give **more users**, first of all. More speed comes only with a kernel that turns
+# codes into numbers faster than memory brings them, and this page has not shown one. No figure
+# here is a GPU's unless a record above says so.
 
 # %% [markdown]
 # ## Explore
