@@ -252,6 +252,8 @@ middle = {name: float(found.median()) for name, found in errors.items()}
 print(f"error of the middle channel: {middle['row']:.2f} or {middle['channel']:.2f}")
 assert f"{outlier(keys):.0f} {outlier(values):.0f}" == "7 3"
 assert f"{middle['row']:.2f} {middle['channel']:.2f}" == "0.36 0.03"
+heads = [[outlier(head) for head in layer[0].cpu()] for layer in plain.k]
+assert heads[18][2] == max(map(max, heads))
 assert {30, 62, 63} <= set(keys.abs().amax(0).topk(4).indices.tolist())
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two panels over the 64 channels of a head. Above: the largest key in each channel; a few channels stand far above the rest. Below, on a logarithmic axis: the error with 4 bits. With a scale for each token all channels have about the same error. With a scale for each channel, narrow channels have a much smaller one."}}
@@ -275,11 +277,11 @@ plt.show()
 
 # %% [markdown]
 # Above: the channels are not alike. The widest key is 7 times the median channel's. Among the
-# widest are 30, 62 and 63: RoPE turns the pairs (30, 62) and (31, 63) slowest of all, so what
-# stands there does not average out. Below: if a token's row shares a scale, the widest channel
-# sets the step, and all 64 channels pay with nearly the same error. If each channel has its own
-# scale, the middle channel's error falls from 0.36 to 0.03. The values of this head have no
-# channel that stands out so far: 3 times the median.
+# widest are 30, 62 and 63: RoPE turns the pairs (30, 62) and (31, 63) slowest of all, so what is
+# large there stays large from token to token. Below: if a token's row shares a scale, the widest
+# channel sets the step, and all 64 channels pay with nearly the same error. If each channel has
+# its own scale, the middle channel's error falls from 0.36 to 0.03. The values of this head have
+# no channel that stands out so far: 3 times the median.
 #
 # This is the idea of KIVI (Liu et al. 2024): keys per channel, values per token.
 
@@ -532,12 +534,13 @@ for name in FORMATS:
     known = {"int8": "int8", "fp8_e4m3": "fp8", "int4": "int4"}.get(name)
     assert known is None or cache.nbytes == spec.nbytes(256, cache_dtype=known) + tail
 assert (11_880 / 23_040, 368_640) == (0.515625, 30 * 3 * 32 * 64 * 2)
+assert 5 * 368_640 == 256 * 7_200
 
 # %% [markdown]
 # Guess 1: 51.6 %, not half, because the scale of a row of 64 adds 2 bytes to 64. In 4 bits the
 # scales weigh more: `int4` takes 5 bits a value. And the tail is not free either: 368,640 bytes
-# for each sequence, however short it is. At 256 tokens that is a fifth of the cache; it is
-# forgotten in many a comparison.
+# for each sequence, however short it is. At 256 tokens that is a fifth on top of the codes; many
+# a comparison forgets it.
 #
 # To the byte is what the object holds. What does a process take for it? Lesson 4's measurement,
 # in fresh processes:
@@ -563,6 +566,10 @@ for job, found in grid:
 assert all(found["predicted"] > 64 * 10**6 for _, found in grid)
 bound = 0.01 if device == "cuda" else 0.05
 assert all(abs(found[near] / found["predicted"] - 1) < bound for _, found in grid)
+
+# %% [markdown]
+# Neither figure shows a moment: while a layer attends, its keys and values lie there as floats,
+# in full. That is one layer of 30.
 
 # %% [markdown]
 # ## Measure

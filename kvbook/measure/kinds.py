@@ -23,6 +23,7 @@ class Kind:
     knows. `within` is the share by which storages may differ from the prediction, beside the
     book-keeping; 0 means: to the byte. `reserves` says that a cache takes its whole capacity at once.
     `beside(spec, dtype)` are the bytes for each sequence that the accounting does not know of.
+    A kind with `few` is measured at the points of a quick run only.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Kind:
     within: float = 0.0
     reserves: bool = True
     beside: Callable[[CacheSpec, str], int] = lambda spec, dtype: 0
+    few: bool = False
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
@@ -63,7 +65,9 @@ KINDS = {
     for kind in (
         Kind("growing", plain(GrowingCache), reserves=False),
         Kind("preallocated", plain(PreallocatedCache)),
-        Kind("quantized", quantized, dtypes=("int8", "int4"), reserves=False, beside=tail),
+        Kind(
+            "quantized", quantized, dtypes=("int8", "int4"), reserves=False, beside=tail, few=True
+        ),
     )
 }
 
