@@ -52,6 +52,11 @@ IGNORED = [
     ("07_gqa", "for name, runs in steps.items():"),
     ("07_gqa", "heads_slider = "),
     ("07_gqa", "heads_slider.value = 9"),
+    ("08_quantized", "near = "),
+    ("08_quantized", 'print("this run, 256 tokens'),
+    ("08_quantized", 'ways = {\n    "float32'),
+    ("08_quantized", "format_choice = "),
+    ("08_quantized", "format_choice.value"),
 ]
 BONES = [
     "What you need",

@@ -12,6 +12,7 @@ from kvbook.accounting.latent import with_latent
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.gqa import LatentCache, LatentConfig
+from kvbook.lessons.quantized import QuantizedCache
 
 PLAIN = ("float32", "float16", "bfloat16")
 
@@ -24,6 +25,8 @@ class Kind:
     knows. `within` is the share by which storages may differ from the prediction, beside the
     book-keeping; 0 means: to the byte. `reserves` says that a cache takes its whole capacity at once.
     `of` turns a model's accounting into that of the same model with this cache.
+    `beside(spec, dtype)` are the bytes for each sequence that the accounting does not know of.
+    A kind with `few` is measured at the points of a quick run only.
     """
 
     name: str
@@ -32,10 +35,13 @@ class Kind:
     within: float = 0.0
     reserves: bool = True
     of: Callable[[CacheSpec], CacheSpec] = lambda spec: spec
+    beside: Callable[[CacheSpec, str], int] = lambda spec, dtype: 0
+    few: bool = False
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
-        return self.of(spec).nbytes(context, batch, cache_dtype=dtype)
+        nbytes = self.of(spec).nbytes(context, batch, cache_dtype=dtype)
+        return nbytes + batch * self.beside(spec, dtype)
 
 
 def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], KVCache]:
@@ -57,12 +63,26 @@ def latent(config: DecoderConfig, batch: int, capacity: int, dtype: str, device:
     return LatentCache(row, batch, capacity, dtype=getattr(torch, dtype), device=device)
 
 
+def quantized(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
+    """Lesson 8's cache for rows of float16, in the format that the accounting calls `dtype`."""
+    return QuantizedCache(config, batch, capacity, format=dtype, dtype=torch.float16, device=device)
+
+
+def tail(spec: CacheSpec, dtype: str) -> int:
+    """Bytes of lesson 8's tails for one sequence: with int4, 32 keys a head in float16."""
+    rows = sum(32 * layer.n_kv_heads * layer.k_dim for layer in spec.layers)
+    return 2 * rows if dtype == "int4" else 0
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("growing", plain(GrowingCache), reserves=False),
         Kind("preallocated", plain(PreallocatedCache)),
         Kind("latent", latent, ("float16",), of=lambda spec: with_latent(spec, LATENT, TURNED)),
+        Kind(
+            "quantized", quantized, dtypes=("int8", "int4"), reserves=False, beside=tail, few=True
+        ),
     )
 }
 
