@@ -288,8 +288,7 @@ class BlockManager(SharedTables):
 class BlockRows(KVCache):
     """Keys and values of all sequences in the blocks of one pool, reserved at once.
 
-    Without num_blocks there are enough for every sequence to grow to max_seq_len. `capacity` is what
-    one sequence can hold if the others hold nothing.
+    Without num_blocks, enough for each to grow to max_seq_len. `capacity`: what one alone can hold.
     """
 
     def __init__(
@@ -303,7 +302,8 @@ class BlockRows(KVCache):
     ) -> None:
         super().__init__(config, batch, **options)
         if num_blocks is None:
-            num_blocks = batch * -(-config.max_seq_len // max(1, block_size))
+            tables(1, block_size)  # ValueError for a block size that cannot be
+            num_blocks = batch * -(-config.max_seq_len // block_size)
         self.tables = tables(num_blocks, block_size)
         self.capacity = num_blocks * block_size
         shape = (config.n_layers, config.n_kv_heads, num_blocks, block_size, config.head_dim)

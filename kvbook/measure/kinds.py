@@ -8,8 +8,10 @@ import torch
 from kvbook.accounting import CacheSpec, ConfigError, cache_spec
 from kvbook.accounting.errors import shown
 from kvbook.accounting.facts import model
+from kvbook.accounting.spec import Policy
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
+from kvbook.lessons.paged import PagedCache
 
 PLAIN = ("float32", "float16", "bfloat16")
 
@@ -28,10 +30,11 @@ class Kind:
     dtypes: tuple[str, ...] = PLAIN
     within: float = 0.0
     reserves: bool = True
+    policy: Policy = "exact"  # how the accounting counts the tokens of a sequence
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
-        return spec.nbytes(context, batch, cache_dtype=dtype)
+        return spec.nbytes(context, batch, cache_dtype=dtype, policy=self.policy)
 
 
 def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], KVCache]:
@@ -43,11 +46,18 @@ def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], K
     return build
 
 
+def paged(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
+    """Lesson 10's cache, with blocks of 16 for `capacity` tokens of every sequence."""
+    blocks = batch * -(-capacity // 16)
+    return PagedCache(config, batch, blocks, 16, dtype=getattr(torch, dtype), device=device)
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("growing", plain(GrowingCache), reserves=False),
         Kind("preallocated", plain(PreallocatedCache)),
+        Kind("paged", paged, dtypes=("float16",), reserves=False, policy="paged"),
     )
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 RECORDS = {
     "memory": "kvbook.measure.memory",  # what caches hold, against the prediction
+    "blocks": "kvbook.measure.blocks",  # lesson 10's book-keeping: time per operation
 }
 """A record's name, and the module whose RECIPE is its recipe."""
 
