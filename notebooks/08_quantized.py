@@ -1,0 +1,287 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Lesson 8 — Fewer bits
+
+# %% tags=["export"]
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbook.lessons.cache import KVCache, check_rows, put
+from kvbook.lessons.decoder import DecoderConfig
+
+
+# %% tags=["export"]
+class Cast:
+    """Another float as the code: clamped to its range, cast, kept as bytes. There is no scale."""
+
+    tokens = 1  # of a block: each token is coded by itself
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def encode(self, rows: Tensor) -> list[Tensor]:
+        """Rows [..., tokens, d] -> one part, uint8 [..., tokens, d × bytes of the float]."""
+        largest = torch.finfo(self.dtype).max  # beyond it PyTorch's builds differ: NaN or this
+        return [rows.clamp(-largest, largest).to(self.dtype).view(torch.uint8)]
+
+    def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+        """What encode made -> rows [..., tokens, d] in dtype."""
+        return parts[0].view(self.dtype).to(dtype)
+
+
+# %% tags=["export"]
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """Codes of 8, 4 or 2 bits, uint8 [..., n] -> [..., n × bits / 8]; the first lies lowest."""
+    groups = codes.unflatten(-1, (-1, 8 // bits))
+    packed = groups[..., 0]
+    for place in range(1, 8 // bits):
+        packed = packed | (groups[..., place] << (bits * place))
+    return packed
+
+
+def unpack(packed: Tensor, bits: int) -> Tensor:
+    """The inverse of pack."""
+    places = [(packed >> (bits * place)) & (2**bits - 1) for place in range(8 // bits)]
+    return torch.stack(places, dim=-1).flatten(-2) if len(places) > 1 else packed
+
+
+# %% tags=["export"]
+@dataclass(frozen=True)
+class Integers:
+    """Whole numbers as codes. Each group of values, `tokens` long and `width` wide, has a scale.
+
+    The scale is a float16. With `minimum` codes count up from the group's smallest value, kept as a
+    float16, too; without one they count from 0 in both directions. `width` None is a whole row.
+    """
+
+    bits: int
+    tokens: int = 1
+    width: int | None = None
+    minimum: bool = False
+
+    def encode(self, rows: Tensor) -> list[Tensor]:
+        """Rows [..., n × tokens, d] -> parts [..., n, *]: packed codes, scales, maybe minima."""
+        width = rows.shape[-1] if self.width is None else self.width
+        x = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        x = x.unflatten(-1, (-1, width)).unflatten(-3, (-1, self.tokens))
+        group = {"dim": (-3, -1), "keepdim": True}  # x is [..., n, tokens, groups, width]
+        if self.minimum:
+            low, least, most = x.amin(**group).half(), 0, 2**self.bits - 1
+            reach = (x.amax(**group) - low).clamp_min(0)
+        else:
+            low, least, most = None, 1 - 2 ** (self.bits - 1), 2 ** (self.bits - 1) - 1
+            reach = x.abs().amax(**group)
+        scale = (reach / most).half()
+        x = x if low is None else x - low
+        codes = (x / torch.where(scale > 0, scale, 1)).round().clamp(least, most)
+        codes = codes.to(torch.int8 if low is None else torch.uint8).view(torch.uint8)
+        shared = [scale] if low is None else [scale, low]
+        return [pack(codes.flatten(-3), self.bits), *(part.flatten(-3) for part in shared)]
+
+    def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+        """What encode made -> rows [..., n × tokens, d] in dtype."""
+        codes, *shared = parts
+        wide = torch.promote_types(dtype, torch.float32)
+        scale, *low = (part[..., None, :, None].to(wide) for part in shared)
+        codes = unpack(codes, self.bits) if self.minimum else codes.view(torch.int8)
+        x = codes.unflatten(-1, (self.tokens, scale.shape[-2], -1)) * scale
+        x = x + low[0] if low else x
+        return x.flatten(-2).flatten(-3, -2).to(dtype)
+
+
+# %% tags=["export"]
+Codec = Cast | Integers
+ROW = Integers(4, minimum=True)
+GROUP = Integers(4, width=32, minimum=True)
+CHANNEL = Integers(4, tokens=32, width=1, minimum=True)
+FORMATS: dict[str, tuple[Codec, Codec]] = {  # how keys and how values are kept
+    "float16": (Cast(torch.float16), Cast(torch.float16)),
+    "bfloat16": (Cast(torch.bfloat16), Cast(torch.bfloat16)),
+    "int8": (Integers(8), Integers(8)),
+    "fp8_e4m3": (Cast(torch.float8_e4m3fn), Cast(torch.float8_e4m3fn)),
+    "fp8_e5m2": (Cast(torch.float8_e5m2), Cast(torch.float8_e5m2)),
+    "int4_token": (ROW, ROW),
+    "int4_group": (GROUP, GROUP),
+    "int4": (CHANNEL, GROUP),
+    "int2": (
+        Integers(2, tokens=32, width=1, minimum=True),
+        Integers(2, width=32, minimum=True),
+    ),
+}
+
+
+# %% tags=["export"]
+class CodedTokens:
+    """The keys, or the values, of all layers, coded token by token as they come."""
+
+    def __init__(self, codec: Codec, cache: KVCache) -> None:
+        config, self.codec = cache.config, codec
+        options = {"dtype": cache.dtype, "device": cache.device}
+        block = codec.encode(torch.zeros(1, codec.tokens, config.head_dim, **options))
+        shape = (config.n_layers, cache.batch, config.n_kv_heads, cache.capacity // codec.tokens)
+        self.parts = [  # each [n_layers, batch, n_kv_heads, blocks, *]
+            torch.empty(*shape, part.shape[-1], dtype=part.dtype, device=part.device)
+            for part in block
+        ]
+
+    @property
+    def held(self) -> list[Tensor]:
+        """Every tensor that is kept; dimension 1 is the batch."""
+        return self.parts
+
+    def used(self, length: int) -> int:
+        """Bytes that a sequence of so many tokens fills."""
+        blocks = length // self.codec.tokens
+        return blocks * sum(part[:, 0, :, :1].nbytes for part in self.parts)
+
+    def update(self, layer: int, new: Tensor, lengths: Tensor) -> Tensor:
+        """Code the new rows at each sequence's end; every row, read back from its codes."""
+        end = int(lengths.max()) + new.shape[2]
+        parts = [part[layer, :, :, :end] for part in self.parts]
+        for part, codes in zip(parts, self.codec.encode(new.detach()), strict=True):
+            put(part, codes, lengths)
+        return self.codec.decode(parts, new.dtype)
+
+    def advance(self, lengths: Tensor, counts: Tensor) -> None:
+        """Nothing is left to do: codes of rows that do not count are overwritten."""
+
+
+# %% tags=["export"]
+class CodedBlocks(CodedTokens):
+    """The same in blocks of several tokens: what fills no block yet waits in a tail, uncoded."""
+
+    def __init__(self, codec: Codec, cache: KVCache) -> None:
+        super().__init__(codec, cache)
+        config, options = cache.config, {"dtype": cache.dtype, "device": cache.device}
+        shape = (config.n_layers, cache.batch, config.n_kv_heads, codec.tokens, config.head_dim)
+        self.tail = torch.empty(shape, **options)
+        self.fresh: list[Tensor | None] = [None] * config.n_layers  # rows of the pass under way
+
+    @property
+    def held(self) -> list[Tensor]:
+        return [*self.parts, self.tail]
+
+    def used(self, length: int) -> int:
+        rest = length % self.codec.tokens
+        return super().used(length) + self.tail[:, 0, :, :rest].nbytes
+
+    def update(self, layer: int, new: Tensor, lengths: Tensor) -> Tensor:
+        """Every row: coded ones read back, then the tail and the new rows as they are."""
+        self.fresh[layer], tokens = new.detach(), self.codec.tokens
+        end, rest = int(lengths.max()), lengths % tokens
+        level = bool((lengths == end).all())
+        room = end + new.shape[2] + (0 if level else tokens)
+        rows = new.new_zeros(*new.shape[:2], room, new.shape[3])
+        blocks = [part[layer, :, :, : end // tokens] for part in self.parts]
+        rows[:, :, : end // tokens * tokens] = self.codec.decode(blocks, new.dtype)
+        put(rows, self.tail[layer, :, :, : int(rest.max())], lengths - rest)
+        put(rows, new, lengths)
+        return rows[:, :, : end + new.shape[2]]
+
+    def advance(self, lengths: Tensor, counts: Tensor) -> None:
+        """Code every block that the pass has filled, once and for all; keep the rest as the tail."""
+        level = len({*zip(lengths.tolist(), counts.tolist(), strict=True)}) == 1
+        each = [slice(None)] if level else [slice(i, i + 1) for i in range(len(counts))]
+        for layer, new in enumerate(self.fresh):
+            for row in each:
+                self.store(layer, row, new[row], int(lengths[row][0]), int(counts[row][0]))
+            self.fresh[layer] = None
+
+    def store(self, layer: int, row: slice, new: Tensor, length: int, count: int) -> None:
+        full, rest = divmod(length, self.codec.tokens)
+        rows = torch.cat([self.tail[layer, row, :, :rest], new[:, :, :count]], dim=2)
+        blocks = rows.shape[2] // self.codec.tokens
+        if blocks:
+            whole = self.codec.encode(rows[:, :, : blocks * self.codec.tokens])
+            for part, codes in zip(self.parts, whole, strict=True):
+                part[layer, row, :, full : full + blocks] = codes
+        left = rows[:, :, blocks * self.codec.tokens :]
+        self.tail[layer, row, :, : left.shape[2]] = left
+
+
+# %% tags=["export"]
+class QuantizedCache(KVCache):
+    """Keeps codes instead of rows, in one of FORMATS, and reads them back for attention.
+
+    `only` "keys" or "values" codes one half and keeps the other as float16. Rows must be finite and
+    within ±65,504, the largest float16, because scales are float16.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        format: str = "int8",
+        only: str | None = None,
+        **options,
+    ) -> None:
+        super().__init__(config, batch, capacity, **options)
+        if format not in FORMATS:
+            raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
+        if only not in (None, "keys", "values"):
+            raise ValueError(f"only is {only!r}; it must be None, 'keys' or 'values'.")
+        halves = []
+        for name, codec in zip(("keys", "values"), FORMATS[format], strict=True):
+            codec = codec if only in (None, name) else Cast(torch.float16)
+            width = getattr(codec, "width", None) or 8 // min(8, getattr(codec, "bits", 8))
+            if config.head_dim % width:
+                what = f"{format} takes a multiple of {width}"
+                raise ValueError(f"head_dim is {config.head_dim}; {what}.")
+            halves.append((CodedTokens if codec.tokens == 1 else CodedBlocks)(codec, self))
+        self.k, self.v = halves
+        self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, scales, minima and tails, whether tokens fill them or not."""
+        held = self.k.held + self.v.held
+        return sum(part.untyped_storage().nbytes() for part in held)
+
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes that live tokens fill: their codes with scales and minima, and rows in the tail."""
+        return sum(half.used(n) for half in (self.k, self.v) for n in self.lengths.tolist())
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, layer, k, v)
+        for name, new in (("k", k), ("v", v)):
+            if new.numel() and not new.abs().amax() <= 65504:  # NaN is not <= either
+                raise ValueError(f"{name} holds NaN or a value beyond ±65,504: no scale fits it.")
+        self.stored[layer] = k.shape[2]
+        return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
+
+    def advance(self, counts: int | Tensor) -> None:
+        before = self.lengths
+        super().advance(counts)
+        counts = self.lengths - before
+        if counts.max() > min(self.stored):
+            self.lengths = before
+            raise ValueError(f"counts is {counts.tolist()}; the pass stored {min(self.stored)}.")
+        for half in (self.k, self.v) if counts.any() else ():
+            half.advance(before, counts)
+        self.stored = [0] * self.config.n_layers
+
+    def reset(self) -> None:
+        super().reset()
+        self.stored = [0] * self.config.n_layers
+
+    def reorder(self, order: Tensor) -> None:
+        """Sequence i becomes a copy of sequence order[i], int64 [batch]: codes, scales, tails, all."""
+        order = torch.as_tensor(order, device="cpu")
+        known = order.dtype == torch.long and order.shape == (self.batch,)
+        if not known or order.min() < 0 or order.max() >= self.batch:
+            takes = f"{self.batch} int64, each 0 to {self.batch - 1}"
+            raise ValueError(f"order is {order.tolist()}; it must be {takes}.")
+        self.lengths = self.lengths[order]
+        for part in self.k.held + self.v.held:
+            part.copy_(part[:, order.to(part.device)])
