@@ -47,6 +47,10 @@ IGNORED = [
     ("06_roofline", "threads = f"),
     ("06_roofline", 'print(f"measured: decode'),
     ("06_roofline", 'print("measured: one sequence'),
+    ("10_paged", "for (_, _, seconds), name"),
+    ("10_paged", "for what, times in"),
+    ("10_paged", "sliders = {"),
+    ("10_paged", 'sliders["block_size"].value'),
 ]
 BONES = [
     "What you need",
