@@ -830,7 +830,7 @@ for event in TIMELINE:
         note = f"waits: {error}"
     evicted = known_before - set(manager.pool.block_of.values())
     note += f"evicted {evicted}" if evicted else ""
-    shown = {name: manager.tables[seq] for name, (seq, _) in live.items()}
+    shown = {name: [*manager.tables[seq]] for name, (seq, _) in live.items()}
     log.append((event[:2], shown, note))
     print(f"{event[0]:7}{event[1]}  {' '.join(f'{n}{t}' for n, t in shown.items())}  {note}")
 
