@@ -398,7 +398,8 @@ plt.show()
 # %% [markdown]
 # With blocks 99.5% of what is taken holds tokens, 20 conversations run at the same time on average
 # instead of 8.8, and there are 2.3 times fewer steps. A step with more users takes longer,
-# so this is not yet a speed-up: lesson 6 says how much longer. And 29% of the tokens were computed
+# so this is not yet a speed-up: lesson 6 says how much longer. (All averages include the end, when nobody
+# waits any more and the memory runs empty. That is why the last bar is the shortest.) And 29% of the tokens were computed
 # twice. How much to spare is a choice:
 
 # %%
@@ -947,7 +948,9 @@ figure, axes = plt.subplots(figsize=(7, 3.4))
 sizes = [size for size in waste if size > 1]
 axes.axhline(piece, color=plotting.colour("free"), label="4,096 in one piece")
 line = range(2, 300)
-axes.plot(line, [(b - 1) / 2 for b in line], color=plotting.colour("muted"), label="(B − 1) / 2")
+axes.plot(
+    line, [(b - 1) / 2 for b in line], "--", color=plotting.colour("text"), label="(B − 1) / 2"
+)
 axes.plot(sizes, [waste[b] for b in sizes], "o", color=plotting.colour("cache"), label="counted")
 axes.set(xscale="log", yscale="log", xlabel="block size B, in tokens, logarithmic")
 axes.set_xticks(sizes, sizes)
@@ -1202,8 +1205,38 @@ print(f"{len(table)} blocks, one after the other: the same attention")
 PagingExplorer(timeline=TIMELINE, num_blocks=10, block_size=4, max_len=20)
 
 # %% [markdown]
-# Try these. Turn sharing off: which request has to wait that did not before? Set the block size to 1: what is
-# left of the waste? With blocks of 8, how much of the common beginning do B and E still find?
+# Try these. Turn sharing off: which request is not let in any more? Set the block size to 1: what is left of
+# the waste? And with blocks of 8, how much of the common beginning does B still find?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# C: a fork without sharing is a copy of A's 13 tokens, four blocks, and three are free. Nothing is left of
+# the waste. And B finds all eight tokens, because they are exactly one block; with nine in a block it would find
+# none.
+#
+# ```python
+# from kvbook.lessons.paged import TIMELINE, BlockManager, OutOfBlocksError, happen
+#
+# apart = BlockManager(num_blocks=10, block_size=4)  # no prompts given, nothing remembered
+# a, b, c = (apart.start() for _ in range(3))
+# apart.append(a, 13)
+# apart.append(b, 11)
+# try:
+#     apart.append(c, 13)
+#     raise AssertionError("let in")
+# except OutOfBlocksError as error:
+#     assert str(error) == "4 blocks are needed; 3 are free."
+#
+# for block_size, found in ((4, [0, 1]), (8, [0]), (9, [])):
+#     manager, live = BlockManager(10, block_size), {}
+#     for event in TIMELINE[:3]:
+#         happen(manager, live, event)
+#     table_a, table_b = (manager.tables[live[name][0]] for name in "AB")
+#     assert [block for block in table_b if block in table_a] == found
+# ```
+#
+# </details>
 #
 # If you run this notebook yourself, serve the 120 conversations with another block size or a smaller
 # memory. That takes a *kernel*, so the published page shows nothing here.
