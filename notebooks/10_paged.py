@@ -21,21 +21,21 @@
 # ## What you need
 #
 # [Lesson 2](02_cache.ipynb): slots, `capacity`, `put`, and why stale rows must not reach attention.
-# [Lesson 5](05_users.ipynb): its mix of conversations. You need no GPU. The lesson runs in under a minute on
-# two CPU cores.
+# [Lesson 5](05_users.ipynb): its mix of conversations. You need no GPU. The lesson runs in under a
+# minute on two CPU cores.
 
 # %% [markdown]
 # ## Predict
 #
 # Write down five guesses.
 #
-# 1. Conversations of 512, 2,048 and 4,096 tokens, in lesson 5's proportion. A server reserves 4,096 for each.
-#    While they grow, what share of the reserved slots holds tokens?
+# 1. Conversations of 512, 2,048 and 4,096 tokens, in lesson 5's proportion. A server reserves 4,096 for
+#    each. While they grow, what share of the reserved slots holds tokens?
 # 2. Blocks of 16 tokens. How many slots of a conversation are empty, on average?
-# 3. Twenty users have the same first 512 tokens, and 64 of their own. What share of the bytes does sharing
-#    save?
-# 4. A prompt of 64 tokens comes a second time. All four of its blocks are still there. How many tokens must
-#    pass through the model?
+# 3. Twenty users have the same first 512 tokens, and 64 of their own. What share of the bytes does
+#    sharing save?
+# 4. A prompt of 64 tokens comes a second time. All four of its blocks are still there. How many tokens
+#    must pass through the model?
 # 5. A decode step finds its rows through a block table instead of in one piece. Is it faster or slower?
 
 # %% tags=["export"]
@@ -133,8 +133,8 @@ assert f"{found['maximum'][1]:.0%}" == "33%"
 assert f"{found['known'][1]:.0%}" == "62%"
 
 # %% [markdown]
-# On average, 33% of what is reserved holds tokens: guess 1. Who knows each final length uses
-# 62%. The rest is set aside for tokens that have not been written yet. So guessing better is not the
+# On average, 33 % of what is reserved holds tokens: guess 1. Who knows each final length uses
+# 62 %. The rest is set aside for tokens that have not been written yet. So guessing better is not the
 # answer. The memory must come with the tokens.
 #
 # (In one piece there is a third loss, which this count leaves out: when pieces of different lengths come
@@ -143,9 +143,9 @@ assert f"{found['known'][1]:.0%}" == "62%"
 # %% [markdown]
 # ### A pool of blocks
 #
-# Cut the memory into **blocks** of equal size. Any block will do for any conversation, so there are no holes
-# to fit in. Two things must be known of a block: is it free, and if not, how many own it. (For now
-# that is one. Sharing comes later.)
+# Cut the memory into **blocks** of equal size. Any block will do for any conversation, so there are no
+# holes to fit in. Two things must be known of a block: is it free, and if not, how many own it. (For
+# now that is one. Sharing comes later.)
 #
 # Whoever gives a block back twice would have it given out twice, and two users would write over each
 # other's text. So this is an error, not a shrug.
@@ -212,15 +212,15 @@ assert pool.num_free_blocks == 2
 # %% [markdown]
 # ### Block tables
 #
-# A conversation's **block table** lists its blocks in order. The token at position $p$ lies in block number
-# $\lfloor p / \text{block size} \rfloor$ of the table, in slot $p \bmod \text{block size}$. When the last block
-# is full, the next token takes a new one.
+# A conversation's **block table** lists its blocks in order. The token at position $p$ lies in block
+# number $\lfloor p / \text{block size} \rfloor$ of the table, in slot $p \bmod \text{block size}$. When
+# the last block is full, the next token takes a new one.
 #
-# `reserve` makes room and `append` counts. They are apart because a forward pass needs the room
-# before it, and the tokens count only when the pass is done. A pass may also be padded; `trim` gives back what
+# `reserve` makes room and `append` counts. They are apart because a forward pass needs the room before
+# it, and the tokens count only when the pass is done. A pass may also be padded; `trim` gives back what
 # it did not fill. And `reserve` first counts what is missing, for all sequences of the pass. If that is
-# more than there is, it takes nothing. A request that got half of its blocks would hold them and wait, and
-# so might the next.
+# more than there is, it takes nothing. A request that got half of its blocks would hold them and wait,
+# and so might the next.
 
 
 # %% tags=["export"]
@@ -322,9 +322,9 @@ assert tables.pool.num_free_blocks == 1
 # ### The same conversations, in blocks
 #
 # Now the server of above with blocks. It lets a conversation in when its prompt fits, with room for 128
-# tokens to spare for each that is running. There is a price for not setting memory aside: when all grow, blocks can run
-# out. Then the one that came last must go. Its blocks are given back, and it waits at the head of the
-# queue. When it comes in again, its tokens must be computed again. They are counted.
+# tokens to spare for each that is running. There is a price for not setting memory aside: when all
+# grow, blocks can run out. Then the one that came last must go. Its blocks are given back, and it waits
+# at the head of the queue. When it comes in again, its tokens must be computed again. They are counted.
 
 
 # %%
@@ -396,11 +396,11 @@ axes.legend(handles[:2], labels[:2], loc="upper left", bbox_to_anchor=(0, -0.3),
 plt.show()
 
 # %% [markdown]
-# With blocks 99.5% of what is taken holds tokens, 20 conversations run at the same time on average
-# instead of 8.8, and there are 2.3 times fewer steps. A step with more users takes longer,
-# so this is not yet a speed-up: lesson 6 says how much longer. (All averages include the end, when nobody
-# waits any more and the memory runs empty. That is why the last bar is the shortest.) And 29% of the tokens were computed
-# twice. How much to spare is a choice:
+# With blocks 99.5 % of what is taken holds tokens, 20 conversations run at the same time on average
+# instead of 8.8, and there are 2.3 times fewer steps. A step with more users takes longer, so this is
+# not yet a speed-up: lesson 6 says how much longer. (All averages include the end, when nobody waits
+# any more and the memory runs empty. That is why the last bar is the shortest.) And 29 % of the tokens
+# were computed twice. How much to spare is a choice:
 
 # %%
 for spare in (16, 128, 512):
@@ -415,8 +415,8 @@ for spare in (16, 128, 512):
 # %% [markdown]
 # ### The tensors below
 #
-# Keys and values of all sequences lie in the blocks of one pool, reserved once. This is also the first cache
-# whose rows are not in order, so attention needs a copy that is: `gather`.
+# Keys and values of all sequences lie in the blocks of one pool, reserved once. This is also the first
+# cache whose rows are not in order, so attention needs a copy that is: `gather`.
 
 
 # %% tags=["export"]
@@ -553,8 +553,8 @@ assert max(apart) < 1e-3
 assert blocks.tables.tables[blocks.sequences[0]] == [0, 1, 2, 3]
 
 # %% [markdown]
-# The logits are the same at every step, on borders of blocks (47 and 48 tokens) and across them, though the
-# pool was full of NaN. The tests go through thousands of random splits, block sizes and lengths.
+# The logits are the same at every step, on borders of blocks (47 and 48 tokens) and across them, though
+# the pool was full of NaN. The tests go through random splits, block sizes and lengths.
 
 # %% [markdown]
 # ### Sharing: count the owners
@@ -628,15 +628,16 @@ assert tables.slots_used() == 4 + 3 + 3
 # %% [markdown]
 # ### Sharing: find the same beginning again
 #
-# A new conversation begins with the same instructions as one that runs, or ran. How does the server notice? It
-# gives every full block a **name** that depends on its tokens, and looks the names of the new prompt up.
+# A new conversation begins with the same instructions as one that runs, or ran. How does the server
+# notice? It gives every full block a **name** that depends on its tokens, and looks the names of the
+# new prompt up.
 #
 # The name must depend on *all* tokens up to the end of the block, not only on its own. Keys and values of
 # a token depend on everything before it (lesson 2), so equal tokens after another beginning have
 # other rows. So a name is made of the name before it and the block's own tokens.
 #
-# And equal names must mean equal texts. Python's `hash` does not promise that: many texts have one hash, and
-# someone can look for them.
+# And equal names must mean equal texts. Python's `hash` does not promise that: many texts have one
+# hash, and someone can look for them.
 
 
 # %% tags=["export"]
@@ -660,7 +661,8 @@ assert hash((0, 5)) == hash((2**61 - 1, 5))  # different, with one hash
 
 # %% [markdown]
 # An early vLLM named blocks with `hash`, and an advisory describes how a request could then be answered
-# from another text's rows ([GHSA-rm76-4mrf-v9r8](https://github.com/vllm-project/vllm/security/advisories/GHSA-rm76-4mrf-v9r8)).
+# from another text's rows
+# ([GHSA-rm76-4mrf-v9r8](https://github.com/vllm-project/vllm/security/advisories/GHSA-rm76-4mrf-v9r8)).
 # It uses SHA-256 now.
 #
 # When a named block loses its last owner, it is free, but its rows are still right. So keep them until the
@@ -752,9 +754,10 @@ class BlockManager(SharedTables):
 
 
 # %% [markdown]
-# Two rules in there are easy to get wrong. `start` never finds the *whole* prompt, though all its blocks may
-# be there: the logits of its last token are needed, and no cache holds logits. And `remember` is called after
-# the pass. A block that is named when it is taken could be found before its rows are computed.
+# Two rules in there are easy to get wrong. `start` never finds the *whole* prompt, though all its
+# blocks may be there: the logits of its last token are needed, and no cache holds logits. And
+# `remember` is called after the pass. A block that is named when it is taken could be found before its
+# rows are computed.
 #
 # Watch it with ten blocks of four. Five conversations begin with the same eight tokens or with thirteen
 # others. One of them has to wait.
@@ -845,11 +848,11 @@ assert log[15][2] == "evicted {8}"
 assert manager.pool.num_free_blocks == 10
 
 # %% [markdown]
-# Read it from the top. B takes two of A's blocks. C is a fork of A; when it grows, block 3 is copied to 5. F
-# asks for three blocks while two are free, gets none, and waits. When it comes in, block 2 loses its rows:
-# it was unused for longest. G has D's prompt. D is gone, but three of its blocks are found. For the thirteenth
-# token G needs one more, and block 8, where D went on, is now the one unused for longest. In the end all ten
-# are free. None was lost.
+# Read it from the top. B takes two of A's blocks. C is a fork of A; when it grows, block 3 is copied to
+# 5. F asks for three blocks while two are free, gets none, and waits. When it comes in, block 2 loses
+# its rows: it was unused for longest. G has D's prompt. D is gone, but three of its blocks are found.
+# For the thirteenth token G needs one more, and block 8, where D went on, is now the one unused for
+# longest. In the end all ten are free. None was lost.
 #
 # In the cache a row can now begin with blocks that another one filled.
 
@@ -916,8 +919,8 @@ for job, held in results(jobs):
     assert beside == 4 * 8 * (blocks_each + 1)  # block table and lengths
 
 # %% [markdown]
-# To the byte, beside 8 bytes for each block in the table and each length. One token more than 1,024 costs a
-# whole block for each sequence.
+# To the byte, beside 8 bytes for each block in the table and each length. One token more than 1,024
+# costs a whole block for each sequence.
 
 # %% [markdown]
 # ### How large a block?
@@ -961,15 +964,15 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# Blocks of 16 leave 7.5 slots empty for each conversation (guess 2), blocks of 256 leave 121. In one piece it
-# is 2,725. Blocks of 1 waste nothing, but the tables get long, nothing can be copied in one
+# Blocks of 16 leave 7.5 slots empty for each conversation (guess 2), blocks of 256 leave 121. In one
+# piece it is 2,725. Blocks of 1 waste nothing, but the tables get long, nothing can be copied in one
 # go, and a name for each token must be computed. Servers commonly take 16 to 256.
 
 # %% [markdown]
 # ### What does sharing save?
 #
-# Twenty users, each with 64 tokens of their own after a beginning that all have in common. Count the slots of
-# all blocks and the tokens that pass through the model in prefill, with sharing and without.
+# Twenty users, each with 64 tokens of their own after a beginning that all have in common. Count the
+# slots of all blocks and the tokens that pass through the model in prefill, with sharing and without.
 
 
 # %%
@@ -1018,10 +1021,10 @@ plt.show()
 assert f"{alone[-1]:,.0f} {together[-1]:.0f}" == "1,003 106"
 
 # %% [markdown]
-# With 512 tokens in common sharing saves 84 % of the bytes, and as much of the prefill: guess 3. With 15 in
-# common it saves nothing, because no full block is the same. With 250 it saves 15 blocks, 240 tokens. These are
-# counts for users who are there at the same time and share everything they can. What a real server
-# saves depends on how alike its prompts are.
+# With 512 tokens in common sharing saves 84 % of the bytes, and as much of the prefill: guess 3. With
+# 15 in common it saves nothing, because no full block is the same. With 250 it saves 15 blocks, 240
+# tokens. These are counts for users who are there at the same time and share everything they can. What
+# a real server saves depends on how alike its prompts are.
 #
 # Now on the real model: a document of 256 tokens, and two questions about it, one after the other.
 
@@ -1066,10 +1069,10 @@ for (_, _, seconds), name in zip(answers, ("first", "second"), strict=False):
 assert answers[1][1] < answers[0][1] / 20
 
 # %% [markdown]
-# The second question finds all 16 blocks of the document, though the first conversation has ended, and feeds
-# only itself. Its logits are those of a run without any cache, up to rounding. The third prompt is exactly
-# four full blocks, and all four are there. Still 16 tokens are fed, a whole block: guess 4. One would do, but
-# its row would have to be written into a block that others own.
+# The second question finds all 16 blocks of the document, though the first conversation has ended, and
+# feeds only itself. Its logits are those of a run without any cache, up to rounding. The third prompt
+# is exactly four full blocks, and all four are there. Still 16 tokens are fed, a whole block: guess 4.
+# One would do, but its row would have to be written into a block that others own.
 
 # %% [markdown]
 # ### What it costs: time
@@ -1091,12 +1094,12 @@ assert [point["job"]["num_blocks"] for point in kept["points"]] == [10**3, 10**4
 assert appends[-1] < 4 * appends[0]
 
 # %% [markdown]
-# A thousand times the blocks, and an append takes less than four times as long. The work does not grow: a test
-# counts the lines that are executed, and they are as many in a large pool as in a small one. What grows is the time to
-# fetch a list from memory that no longer fits in the processor's own cache.
+# A thousand times the blocks, and an append takes less than four times as long. The work does not grow:
+# a test counts the lines that are executed, and they are as many in a large pool as in a small one.
+# What grows is the time to fetch a list from memory that no longer fits in the processor's own cache.
 #
-# The tensors cost more. Time decode steps of the model at 512 tokens, and attention alone, in one layer for 8
-# users with 1,024 tokens each. Contiguous and paged take turns.
+# The tensors cost more. Time decode steps of the model at 512 tokens, and attention alone, in one layer
+# for 8 users with 1,024 tokens each. Contiguous and paged take turns.
 
 # %%
 caches = {
@@ -1151,17 +1154,17 @@ assert extra["contiguous"] < 0.02 * layer
 assert layer <= extra["paged"] < 1.1 * layer
 
 # %% [markdown]
-# The contiguous cache hands attention a view. The paged one copies the layer's rows together first: they are
-# read, written, and read again by attention, so the cache is moved three times instead of once. In
-# a step of this small model with one user that is little beside 538 MB of weights. In attention
-# alone, with 8 users, you see it. That is guess 5: slower, and the more so the larger the cache is beside the
-# weights.
+# The contiguous cache hands attention a view. The paged one copies the layer's rows together first:
+# they are read, written, and read again by attention, so the cache is moved three times instead of
+# once. In a step of this small model with one user that is little beside 538 MB of weights. In
+# attention alone, with 8 users, you see it. That is guess 5: slower, and the more so the larger the
+# cache is beside the weights.
 #
 # ### Why servers need a kernel for it
 #
-# The copy is not needed. Attention can walk through the blocks where they lie, and carry three things from
-# block to block: the largest score so far, the sum of the weights, and the weighted sum of values. When a larger score
-# comes, what was summed is scaled down. This is exact.
+# The copy is not needed. Attention can walk through the blocks where they lie, and carry three things
+# from block to block: the largest score so far, the sum of the weights, and the weighted sum of values.
+# When a larger score comes, what was summed is scaled down. This is exact.
 
 
 # %%
@@ -1190,10 +1193,10 @@ assert (found_rows - expected).abs().max() < 1e-4
 print(f"{len(table)} blocks, one after the other: the same attention")
 
 # %% [markdown]
-# In Python the loop is slower than the copy, because it makes a call for every block. In a GPU kernel the loop runs
-# inside, and the blocks are read once, straight from where they lie. vLLM's PagedAttention did this
-# first (Kwon et al. 2023), and FlashAttention takes a block table, too. This book has no record of such
-# a kernel on a GPU yet, so it states no figure for one.
+# In Python the loop is slower than the copy, because it makes a call for every block. In a GPU kernel
+# the loop runs inside, and the blocks are read once, straight from where they lie. vLLM's
+# PagedAttention did this first (Kwon et al. 2023), and FlashAttention takes a block table, too. This
+# book has no record of such a kernel on a GPU yet, so it states no figure for one.
 
 # %% [markdown]
 # ## Explore
@@ -1205,15 +1208,15 @@ print(f"{len(table)} blocks, one after the other: the same attention")
 PagingExplorer(timeline=TIMELINE, num_blocks=10, block_size=4, max_len=20)
 
 # %% [markdown]
-# Try these. Turn sharing off: which request is not let in any more? Set the block size to 1: what is left of
-# the waste? And with blocks of 8, how much of the common beginning does B still find?
+# Try these. Turn sharing off: which request is not let in any more? Set the block size to 1: what is
+# left of the waste? And with blocks of 8, how much of the common beginning does B still find?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# C: a fork without sharing is a copy of A's 13 tokens, four blocks, and three are free. Nothing is left of
-# the waste. And B finds all eight tokens, because they are exactly one block; with nine in a block it would find
-# none.
+# C: a fork without sharing is a copy of A's 13 tokens, four blocks, and three are free. Nothing is left
+# of the waste. And B finds all eight tokens, because they are exactly one block; with nine in a block
+# it would find none.
 #
 # ```python
 # from kvbook.lessons.paged import TIMELINE, BlockManager, OutOfBlocksError, happen
@@ -1281,15 +1284,16 @@ assert moved["job"] == (256, 10)
 # %% [markdown]
 # ## Check yourself
 #
-# **1. Names without parents.** Someone names a block by its own tokens alone. Two prompts: `[1, 2, 3, 4, 9]` and
-# `[5, 6, 3, 4, 9]`, blocks of 2. What does the second one get, and what is wrong with it?
+# **1. Names without parents.** Someone names a block by its own tokens alone. Two prompts: `[1, 2, 3,
+# 4, 9]` and `[5, 6, 3, 4, 9]`, blocks of 2. What does the second one get, and what is wrong with it?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# Nothing, as long as lookup stops at the first unknown block: `(5, 6)` is not known. But once `(5, 6)` has been
-# seen anywhere, both are found, and `(3, 4)` is the one that followed `(1, 2)`. Its keys and values
-# were computed with another past. The text goes on as if part of the prompt had been a different one.
+# Nothing, as long as lookup stops at the first unknown block: `(5, 6)` is not known. But once `(5, 6)`
+# has been seen anywhere, both are found, and `(3, 4)` is the one that followed `(1, 2)`. Its keys and
+# values were computed with another past. The text goes on as if part of the prompt had been a different
+# one.
 #
 # ```python
 # import hashlib
@@ -1316,8 +1320,8 @@ assert moved["job"] == (256, 10)
 #
 # </details>
 #
-# **2. Freed twice.** A pool that does not check appends a block to its free list whenever it is given back. A
-# block is given back twice by mistake. What happens to the next two users?
+# **2. Freed twice.** A pool that does not check appends a block to its free list whenever it is given
+# back. A block is given back twice by mistake. What happens to the next two users?
 #
 # <details>
 # <summary>Answer</summary>
@@ -1350,15 +1354,16 @@ assert moved["job"] == (256, 10)
 #
 # </details>
 #
-# **3. Which block goes?** A pool has three blocks, all named, all unused: the beginning of a text, its middle, and its
-# end, given back when the text was finished. A new request takes one. Which of the three is lost, and what
-# if the blocks had been given back in the order of the table?
+# **3. Which block goes?** A pool has three blocks, all named, all unused: the beginning of a text, its
+# middle, and its end, given back when the text was finished. A new request takes one. Which of the
+# three is lost, and what if the blocks had been given back in the order of the table?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# The end is lost: it was given back first, so it has been unused for longest. In the other order the beginning would go,
-# and with it all three, since a lookup stops at the first block that it does not find.
+# The end is lost: it was given back first, so it has been unused for longest. In the other order the
+# beginning would go, and with it all three, since a lookup stops at the first block that it does not
+# find.
 #
 # ```python
 # from kvbook.lessons.paged import BlockManager
@@ -1383,14 +1388,14 @@ assert moved["job"] == (256, 10)
 #
 # </details>
 #
-# **4. Users.** Llama 2 7B in fp16 on 80 GB, lesson 5's mix, and every user begins with the same 256 tokens. How many
-# fit with blocks of 16, and how many with blocks of 256?
+# **4. Users.** Llama 2 7B in fp16 on 80 GB, lesson 5's mix, and every user begins with the same 256
+# tokens. How many fit with blocks of 16, and how many with blocks of 256?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# Lesson 5 found 97 without sharing. With it 119 fit, whichever block size: the lengths of this mix are multiples of 256.
-# With real lengths blocks of 256 would lose half a block each.
+# Lesson 5 found 97 without sharing. With it 119 fit, whichever block size: the lengths of this mix are
+# multiples of 256. With real lengths blocks of 256 would lose half a block each.
 #
 # ```python
 # from itertools import cycle
@@ -1422,8 +1427,8 @@ assert moved["job"] == (256, 10)
 # %% [markdown]
 # ## What changed
 #
-# Your five guesses, once more: 33%; 7.5 slots, about half a block; 84 %; 16; slower, unless a kernel reads the
-# blocks where they lie.
+# Your five guesses, once more: 33 %; 7.5 slots, about half a block; 84 %; 16; slower, unless a kernel
+# reads the blocks where they lie.
 #
 # The ledger, for Llama 2 7B in fp16 on 80 GB, with lesson 5's mix:
 #
