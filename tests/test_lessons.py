@@ -57,6 +57,10 @@ IGNORED = [
     ("08_quantized", 'ways = {\n    "float32'),
     ("08_quantized", "format_choice = "),
     ("08_quantized", "format_choice.value"),
+    ("10_paged", "for (_, _, seconds), name"),
+    ("10_paged", "for what, times in"),
+    ("10_paged", "sliders = {"),
+    ("10_paged", 'sliders["block_size"].value'),
 ]
 BONES = [
     "What you need",

@@ -135,6 +135,111 @@ class GrowingTables(BlockTables):
         return sum(used.values())
 
 
+class BlockRows(KVCache):
+    """Keys and values of all sequences in the blocks of one pool, reserved at once.
+
+    Without num_blocks, enough for each to grow to max_seq_len. `capacity`: what one alone can hold.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        num_blocks: int | None = None,
+        block_size: int = 16,
+        tables: type[GrowingTables] = GrowingTables,
+        **options,
+    ) -> None:
+        super().__init__(config, batch, **options)
+        if num_blocks is None:
+            tables(1, block_size)  # ValueError for a block size that cannot be
+            num_blocks = batch * -(-config.max_seq_len // block_size)
+        self.tables = tables(num_blocks, block_size)
+        self.capacity = num_blocks * block_size
+        shape = (config.n_layers, config.n_kv_heads, num_blocks, block_size, config.head_dim)
+        self.k = torch.empty(shape, dtype=self.dtype, device=self.device)
+        self.v = torch.empty(shape, dtype=self.dtype, device=self.device)
+        self.reset()
+
+    def reset(self) -> None:
+        """End every sequence and start new ones."""
+        super().reset()
+        for seq in list(self.tables.tables):
+            self.tables.free(seq)
+        self.sequences = [self.tables.start() for _ in range(self.batch)]  # of each row
+        self.block_table = torch.empty(self.batch, 0, dtype=torch.long, device=self.device)
+        self.place: tuple[Tensor, Tensor] | None = None  # block and slot of each new token
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pool, used or not, and of the block table. (Lists of ints come on top.)"""
+        held = [self.k, self.v, self.block_table, *(self.place or ())]
+        return sum(tensor.untyped_storage().nbytes() for tensor in held)
+
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of the slots in which live tokens lie, a shared slot once."""
+        return (self.k.nbytes + self.v.nbytes) // self.capacity * self.tables.slots_used()
+
+
+def as_tensor(tables: Sequence[list[int]]) -> Tensor:
+    """Block tables as one [batch, most blocks], on the CPU; shorter ones are filled up with 0."""
+    width = max(map(len, tables))
+    return torch.tensor([table + [0] * (width - len(table)) for table in tables], device="cpu")
+
+
+def gather(rows: Tensor, block_table: Tensor) -> Tensor:
+    """Copy each sequence's blocks together, in order.
+
+    rows [heads, num_blocks, block_size, d], block_table [batch, n] -> [batch, heads, n·block_size, d]
+    """
+    found = rows.index_select(1, block_table.flatten())
+    return found.unflatten(1, block_table.shape).flatten(2, 3).transpose(0, 1)
+
+
+class PagedCache(BlockRows):
+    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
+
+    def make_room(self, q_len: int) -> tuple[Tensor, Tensor]:
+        """Block and slot of q_len more tokens of each sequence, [batch, q_len]; or OutOfBlocksError."""
+        if self.place is None or self.place[0].shape[1] != q_len:  # the first layer of a pass
+            for old, new in self.tables.reserve(dict.fromkeys(self.sequences, q_len)):
+                self.k[:, :, new], self.v[:, :, new] = self.k[:, :, old], self.v[:, :, old]
+            block_table = as_tensor([self.tables.tables[seq] for seq in self.sequences])
+            positions = self.lengths[:, None] + torch.arange(q_len, device="cpu")
+            blocks = block_table.gather(1, positions // self.tables.block_size)
+            slots = positions % self.tables.block_size
+            self.place = blocks.to(self.device), slots.to(self.device)
+            self.block_table = block_table.to(self.device)
+        return self.place
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, layer, k, v)
+        q_len, found = k.shape[2], []
+        blocks, slots = self.make_room(q_len)
+        kv_len = self.end + q_len
+        behind = torch.arange(kv_len, device="cpu") >= self.lengths[:, None] + q_len
+        for rows, new in ((self.k[layer], k), (self.v[layer], v)):
+            rows[:, blocks, slots] = new.detach().transpose(0, 1)
+            copy = gather(rows, self.block_table)[:, :, :kv_len]
+            if behind.any():  # what others left there must not reach attention, NaN included
+                copy.masked_fill_(behind[:, None, :, None].to(copy.device), 0)
+            found.append(copy)
+        return found[0], found[1]
+
+    def advance(self, counts: int | Tensor) -> None:
+        before, room = self.lengths, 0 if self.place is None else self.place[0].shape[1]
+        super().advance(counts)
+        grown = (self.lengths - before).tolist()
+        if max(grown) > room:
+            self.lengths = before
+            raise ValueError(f"counts is {counts}; rows were stored for {room} tokens.")
+        for seq, n in zip(self.sequences, grown, strict=True):
+            self.tables.append(seq, n)
+            self.tables.trim(seq)
+        self.place = None
+
+
 class SharedTables(GrowingTables):
     """Sequences that may share blocks. A block with two owners is never written: copy on write."""
 
@@ -267,109 +372,61 @@ class BlockManager(SharedTables):
             self.pool.name(block, name)
 
 
-class BlockRows(KVCache):
-    """Keys and values of all sequences in the blocks of one pool, reserved at once.
+SYSTEM = list(range(8))  # tokens that several prompts begin with
+OTHER = list(range(50, 63))
+TIMELINE = [
+    ("arrive", "A", [*SYSTEM, 20, 21]),
+    ("grow", "A", [22, 23, 24]),
+    ("arrive", "B", [*SYSTEM, 30, 31, 32]),
+    ("fork", "A", "C"),
+    ("grow", "C", [40, 41]),
+    ("grow", "A", [25]),
+    ("finish", "B"),
+    ("arrive", "D", OTHER),
+    ("grow", "D", [63, 64, 65, 66]),
+    ("finish", "A"),
+    ("arrive", "E", [*SYSTEM, 70, 71, 72, 73]),
+    ("finish", "C"),
+    ("arrive", "F", list(range(80, 90))),
+    ("finish", "D"),
+    ("arrive", "F", list(range(80, 90))),
+    ("arrive", "G", OTHER),
+    ("finish", "E"),
+    ("finish", "F"),
+    ("finish", "G"),
+]
 
-    Without num_blocks there are enough for every sequence to grow to max_seq_len. `capacity` is what
-    one sequence can hold if the others hold nothing.
+
+def happen(
+    manager: BlockManager, live: dict[str, tuple[int, list[int]]], event: Sequence
+) -> list[tuple[int, int]]:
+    """Let one event happen; returns the copies to make. live: name -> (sequence, its tokens).
+
+    ("arrive", name, prompt), ("grow", name, tokens), ("fork", name, new name), ("finish", name).
+    Raises OutOfBlocksError, and then nothing has changed hands.
     """
-
-    def __init__(
-        self,
-        config: DecoderConfig,
-        batch: int = 1,
-        num_blocks: int | None = None,
-        block_size: int = 16,
-        tables: type[GrowingTables] = GrowingTables,
-        **options,
-    ) -> None:
-        super().__init__(config, batch, **options)
-        if num_blocks is None:
-            num_blocks = batch * -(-config.max_seq_len // max(1, block_size))
-        self.tables = tables(num_blocks, block_size)
-        self.capacity = num_blocks * block_size
-        shape = (config.n_layers, config.n_kv_heads, num_blocks, block_size, config.head_dim)
-        self.k = torch.empty(shape, dtype=self.dtype, device=self.device)
-        self.v = torch.empty(shape, dtype=self.dtype, device=self.device)
-        self.reset()
-
-    def reset(self) -> None:
-        """End every sequence and start new ones."""
-        super().reset()
-        for seq in list(self.tables.tables):
-            self.tables.free(seq)
-        self.sequences = [self.tables.start() for _ in range(self.batch)]  # of each row
-        self.block_table = torch.empty(self.batch, 0, dtype=torch.long, device=self.device)
-        self.place: tuple[Tensor, Tensor] | None = None  # block and slot of each new token
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the pool, used or not, and of the block table. (Lists of ints come on top.)"""
-        held = [self.k, self.v, self.block_table, *(self.place or ())]
-        return sum(tensor.untyped_storage().nbytes() for tensor in held)
-
-    @property
-    def nbytes_used(self) -> int:
-        """Bytes of the slots in which live tokens lie, a shared slot once."""
-        return (self.k.nbytes + self.v.nbytes) // self.capacity * self.tables.slots_used()
-
-
-def as_tensor(tables: Sequence[list[int]]) -> Tensor:
-    """Block tables as one [batch, most blocks], on the CPU; shorter ones are filled up with 0."""
-    width = max(map(len, tables))
-    return torch.tensor([table + [0] * (width - len(table)) for table in tables], device="cpu")
-
-
-def gather(rows: Tensor, block_table: Tensor) -> Tensor:
-    """Copy each sequence's blocks together, in order.
-
-    rows [heads, num_blocks, block_size, d], block_table [batch, n] -> [batch, heads, n·block_size, d]
-    """
-    found = rows.index_select(1, block_table.flatten())
-    return found.unflatten(1, block_table.shape).flatten(2, 3).transpose(0, 1)
-
-
-class PagedCache(BlockRows):
-    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
-
-    def make_room(self, q_len: int) -> tuple[Tensor, Tensor]:
-        """Block and slot of q_len more tokens of each sequence, [batch, q_len]; or OutOfBlocksError."""
-        if self.place is None or self.place[0].shape[1] != q_len:  # the first layer of a pass
-            for old, new in self.tables.reserve(dict.fromkeys(self.sequences, q_len)):
-                self.k[:, :, new], self.v[:, :, new] = self.k[:, :, old], self.v[:, :, old]
-            block_table = as_tensor([self.tables.tables[seq] for seq in self.sequences])
-            positions = self.lengths[:, None] + torch.arange(q_len, device="cpu")
-            blocks = block_table.gather(1, positions // self.tables.block_size)
-            slots = positions % self.tables.block_size
-            self.place = blocks.to(self.device), slots.to(self.device)
-            self.block_table = block_table.to(self.device)
-        return self.place
-
-    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        check_rows(self, layer, k, v)
-        q_len, found = k.shape[2], []
-        blocks, slots = self.make_room(q_len)
-        kv_len = self.end + q_len
-        behind = torch.arange(kv_len, device="cpu") >= self.lengths[:, None] + q_len
-        for rows, new in ((self.k[layer], k), (self.v[layer], v)):
-            rows[:, blocks, slots] = new.detach().transpose(0, 1)
-            copy = gather(rows, self.block_table)[:, :, :kv_len]
-            if behind.any():  # what others left there must not reach attention, NaN included
-                copy.masked_fill_(behind[:, None, :, None].to(copy.device), 0)
-            found.append(copy)
-        return found[0], found[1]
-
-    def advance(self, counts: int | Tensor) -> None:
-        before, room = self.lengths, 0 if self.place is None else self.place[0].shape[1]
-        super().advance(counts)
-        grown = (self.lengths - before).tolist()
-        if max(grown) > room:
-            self.lengths = before
-            raise ValueError(f"counts is {counts}; rows were stored for {room} tokens.")
-        for seq, n in zip(self.sequences, grown, strict=True):
-            self.tables.append(seq, n)
-            self.tables.trim(seq)
-        self.place = None
+    what, name, *more = event
+    if what == "arrive":
+        seq, tokens = manager.start(more[0]), list(more[0])
+        try:
+            manager.append(seq, len(tokens) - manager.lengths[seq])
+        except OutOfBlocksError:
+            manager.free(seq)
+            raise
+        manager.remember(seq, tokens)
+        live[name] = seq, tokens
+        return []
+    seq, tokens = live[name]
+    if what == "fork":
+        live[more[0]] = manager.fork(seq), list(tokens)
+    elif what == "finish":
+        manager.free(live.pop(name)[0])
+    else:
+        copies = manager.append(seq, len(more[0]))
+        tokens += more[0]
+        manager.remember(seq, tokens)
+        return copies
+    return []
 
 
 class SharingCache(PagedCache):
@@ -410,35 +467,3 @@ class SharingCache(PagedCache):
         """End a row's sequence; the row is empty."""
         self.sequence(row)
         self.replace(row, self.tables.start())
-
-
-def happen(
-    manager: BlockManager, live: dict[str, tuple[int, list[int]]], event: Sequence
-) -> list[tuple[int, int]]:
-    """Let one event happen; returns the copies to make. live: name -> (sequence, its tokens).
-
-    ("arrive", name, prompt), ("grow", name, tokens), ("fork", name, new name), ("finish", name).
-    Raises OutOfBlocksError, and then nothing has changed hands.
-    """
-    what, name, *more = event
-    if what == "arrive":
-        seq, tokens = manager.start(more[0]), list(more[0])
-        try:
-            manager.append(seq, len(tokens) - manager.lengths[seq])
-        except OutOfBlocksError:
-            manager.free(seq)
-            raise
-        manager.remember(seq, tokens)
-        live[name] = seq, tokens
-        return []
-    seq, tokens = live[name]
-    if what == "fork":
-        live[more[0]] = manager.fork(seq), list(tokens)
-    elif what == "finish":
-        manager.free(live.pop(name)[0])
-    else:
-        copies = manager.append(seq, len(more[0]))
-        tokens += more[0]
-        manager.remember(seq, tokens)
-        return copies
-    return []

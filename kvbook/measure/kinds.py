@@ -9,9 +9,11 @@ from kvbook.accounting import CacheSpec, ConfigError, cache_spec
 from kvbook.accounting.errors import shown
 from kvbook.accounting.facts import model
 from kvbook.accounting.latent import with_latent
+from kvbook.accounting.spec import Policy
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.gqa import LatentCache, LatentConfig
+from kvbook.lessons.paged import PagedCache
 from kvbook.lessons.quantized import QuantizedCache
 
 PLAIN = ("float32", "float16", "bfloat16")
@@ -37,10 +39,11 @@ class Kind:
     of: Callable[[CacheSpec], CacheSpec] = lambda spec: spec
     beside: Callable[[CacheSpec, str], int] = lambda spec, dtype: 0
     few: bool = False
+    policy: Policy = "exact"  # how the accounting counts the tokens of a sequence
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
-        nbytes = self.of(spec).nbytes(context, batch, cache_dtype=dtype)
+        nbytes = self.of(spec).nbytes(context, batch, cache_dtype=dtype, policy=self.policy)
         return nbytes + batch * self.beside(spec, dtype)
 
 
@@ -74,6 +77,12 @@ def tail(spec: CacheSpec, dtype: str) -> int:
     return 2 * rows if dtype == "int4" else 0
 
 
+def paged(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
+    """Lesson 10's cache, with blocks of 16 for `capacity` tokens of every sequence."""
+    blocks = batch * -(-capacity // 16)
+    return PagedCache(config, batch, blocks, 16, dtype=getattr(torch, dtype), device=device)
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -83,6 +92,7 @@ KINDS = {
         Kind(
             "quantized", quantized, dtypes=("int8", "int4"), reserves=False, beside=tail, few=True
         ),
+        Kind("paged", paged, dtypes=("float16",), reserves=False, policy="paged"),
     )
 }
 

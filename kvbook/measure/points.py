@@ -63,7 +63,7 @@ def grid(
     result = {
         "predicted": KINDS[kind].predict(spec, context, batch, dtype),
         "held": held_nbytes(cache),
-        "bookkeeping": held_nbytes(cache.lengths),
+        "bookkeeping": held_nbytes([cache.lengths, getattr(cache, "block_table", None)]),
     }
     if device == "cpu":
         raw = resident_nbytes() - before["resident"]

@@ -13,6 +13,7 @@ RECORDS = {
     "decode": "kvbook.measure.decode",  # how fast decode steps are
     "quality": "kvbook.measure.quality_points",  # perplexity through caches of fewer bits
     "codes": "kvbook.measure.codes_points",  # how fast attention reads int8 codes
+    "blocks": "kvbook.measure.blocks",  # lesson 10's book-keeping: time per operation
 }
 """A record's name, and the module whose RECIPE is its recipe."""
 

@@ -1,0 +1,131 @@
+"""The record of lesson 10's book-keeping: time per operation in pools of many sizes.
+
+Sequences grow, fork and end at random, in one steady mix; the pool is filled in the same proportion
+whatever its size, so that only the size differs. No tensors, and no device but this process.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+from kvbook.accounting import ConfigError
+from kvbook.accounting.errors import shown
+from kvbook.lessons.paged import BlockManager
+from kvbook.measure.registry import Recipe
+
+SIZES = (10**3, 10**4, 10**5, 10**6)  # blocks
+OPERATIONS = 10**6
+ROUND = {"append": 900, "fork": 25, "free": 50, "start": 25}  # 1,000 operations, timed kind by kind
+PROMPT = 64  # tokens that a new sequence starts with
+COUNTS = ("live", "in_use", "copies", "append", "fork", "free", "start")
+MEDIANS = tuple(f"{name}_us" for name in (*ROUND, "operation"))
+
+
+def operations(num_blocks: int, block_size: int, operations: int, device: str) -> dict[str, Any]:
+    """Run a steady mix of operations: how many of each kind, and microseconds for one (medians).
+
+    `live` and `in_use` are sequences and blocks at the end, `copies` those of copy on write.
+    """
+    rng = random.Random(num_blocks)
+    tables = BlockManager(num_blocks, block_size)
+    live: list[int] = []
+    copies = 0
+    while len(live) < num_blocks // 16:
+        if len(live) % 2:
+            live.append(tables.fork(rng.choice(live)))
+        else:
+            live.append(_started(tables))
+    counts = dict.fromkeys(ROUND, 0)
+    times: dict[str, list[float]] = {name: [] for name in (*ROUND, "operation")}
+
+    def timed(name: str, action: Callable[[Any], Any], given: Iterable[Any]) -> list[Any]:
+        given = list(given)
+        begin = time.perf_counter()
+        found = [action(one) for one in given]
+        times[name].append(time.perf_counter() - begin)
+        counts[name] += len(given)
+        return found
+
+    for _ in range(operations // sum(ROUND.values())):
+        chosen = rng.choices(live, k=ROUND["append"])
+        copies += sum(map(len, timed("append", tables.append, chosen)))
+        live += timed("fork", tables.fork, rng.choices(live, k=ROUND["fork"]))
+        live += timed("start", lambda _: _started(tables), range(ROUND["start"]))
+        gone = [_taken(live, rng) for _ in range(ROUND["free"])]
+        timed("free", tables.free, gone)
+        times["operation"].append(sum(times[name][-1] for name in ROUND))
+    size = {**ROUND, "operation": sum(ROUND.values())}
+    return {
+        **counts,
+        "live": len(live),
+        "in_use": num_blocks - tables.pool.num_free_blocks,
+        "copies": copies,
+        **{
+            f"{name}_us": 1e6 * statistics.median(found) / size[name]
+            for name, found in times.items()
+        },
+    }
+
+
+def _started(tables: BlockManager) -> int:
+    """A new sequence with a prompt."""
+    seq = tables.start()
+    tables.append(seq, PROMPT)
+    return seq
+
+
+def _taken(live: list[int], rng: random.Random) -> int:
+    """One of the live sequences, removed from the list."""
+    place = rng.randrange(len(live))
+    live[place], live[-1] = live[-1], live[place]
+    return live.pop()
+
+
+def plan(device: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """One job for each size of pool; the device is recorded, but nothing runs on a GPU."""
+    number = 20_000 if settings["quick"] else OPERATIONS
+    sizes = SIZES[:2] if settings["quick"] else SIZES
+    base = {"what": "operations", "device": device, "block_size": 16, "operations": number}
+    return [{**base, "num_blocks": size} for size in sizes]
+
+
+def check(point: Any, record: dict[str, Any]) -> None:
+    """Raise ConfigError, one sentence, unless a point is a job of the plan with numbers that add up."""
+    jobs = plan(record["device"]["type"], record["settings"])
+    if not isinstance(point, dict) or point.keys() != {"job", "result"} or point["job"] not in jobs:
+        raise ConfigError(f"the point {shown(point)} is not a job of the plan with its result.")
+    job, result = point["job"], point["result"]
+    if not isinstance(result, dict) or result.keys() != {*COUNTS, *MEDIANS}:
+        raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
+    for name, value in result.items():
+        if type(value) is not (int if name in COUNTS else float) or not 0 <= value < 1e9:
+            raise ConfigError(f"{label(job)}: {name} is {shown(value)}, not a number that can be.")
+    if sum(result[name] for name in ROUND) != job["operations"]:
+        raise ConfigError(f"{label(job)}: its operations do not add up to {job['operations']:,}.")
+
+
+def label(job: dict[str, Any]) -> str:
+    """A job in a few words."""
+    return f"{job['operations']:,} operations on {job['num_blocks']:,} blocks"
+
+
+def answer(record: dict[str, Any]) -> str:
+    """The table of a finished record: microseconds per operation, and how they change with the size."""
+    lines = [f"{record['device']['name']}: microseconds for one operation (medians)"]
+    lines.append("   blocks" + "".join(f"{name:>8}" for name in ROUND) + "     all")
+    found = [(point["job"]["num_blocks"], point["result"]) for point in record["points"]]
+    for size, result in found:
+        lines.append(f"{size:9,}" + "".join(f"{result[name]:8.2f}" for name in MEDIANS))
+    steps = [b[1]["operation_us"] / a[1]["operation_us"] for a, b in pairwise(found)]
+    lines.append(
+        "ten times the blocks: " + ", ".join(f"{step:.2f}" for step in steps) + " of the time"
+    )
+    return "\n".join(lines)
+
+
+RECIPE = Recipe(
+    plan=plan, measure={"operations": operations}, check=check, label=label, answer=answer
+)
