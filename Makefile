@@ -6,6 +6,7 @@ READY   := $(VENV)/.ready
 NODE    := node_modules/.package-lock.json
 SITE    := _build/html
 OUT     := measurements/mine.json
+BENCH   := measurements/decode_mine.json
 
 # The same settings for every run. Threads that wait give their core to others: these runs share cores.
 export PYTHONHASHSEED := 0
@@ -14,7 +15,7 @@ export HF_HUB_OFFLINE := 1
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lessons lab measure bundles format model clean node-found browser-found
+.PHONY: help book test check lessons lab measure bench bundles format model clean node-found browser-found
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -48,6 +49,9 @@ lab: $(READY) model ## open the lessons in JupyterLab
 
 measure: $(READY) ## fill caches of many shapes and compare with the prediction; OUT=measurements/NAME.json names the record
 	@$(BIN)/python -m kvbook measure --out $(OUT)
+
+bench: $(READY) ## time decode steps beside transformers'; BENCH=measurements/NAME.json names the record
+	@$(BIN)/python -m kvbook measure --what decode --out $(BENCH)
 
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs

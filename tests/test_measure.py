@@ -310,10 +310,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict:
 
 def test_every_record_in_the_repository_is_sound() -> None:
     paths = sorted((ROOT / "measurements").glob("*.json"))
+    paths = [path for path in paths if not path.stem.endswith("mine")]  # the reader's own
     assert paths
     for path in paths:
-        kind = json.loads(path.read_text()).get("record")
-        assert kind == "memory", f"{path.name}: give records of other kinds a check here"
         assert record.read(path)["finished"]
     assert record.newest(ROOT / "measurements", "cpu")
 
@@ -337,6 +336,8 @@ WRONG = {
     "an unknown kind": lambda r: r["points"][0]["job"].update(kind="nonesuch"),
     "another device's point": lambda r: r["points"][0]["job"].update(device="cuda"),
     "no job": lambda r: r["points"].append({"result": {}}),
+    "an unknown kind of record": lambda r: r.update(record="taste"),
+    "a list for a kind of record": lambda r: r.update(record=["memory"]),
     "no points": lambda r: r.update(points=[]),
     "a path": lambda r: r.update(command="python -m kvbook measure --out /root/x.json"),
     "a host": lambda r: r["device"].update(name="me@host"),
@@ -396,6 +397,7 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
 REFUSED = {
     "--out is needed": [],
     "json": ["--out", "record.txt"],
+    "what": ["--out", "x.json", "--what", "taste"],
     "device": ["--out", "x.json", "--device", "tpu"],
     "budget": ["--out", "x.json", "--budget-bytes", "lots"],
     "small budget": ["--out", "x.json", "--budget-bytes", "5"],

@@ -1,4 +1,4 @@
-"""python -m kvbook.measure.child: jobs as JSON lines on stdin, one JSON line on stdout for each.
+"""python -m kvbook.measure.child RECORD: jobs as JSON lines on stdin, one JSON line on stdout for each.
 
 A line back is {"result": ...}, or {"error": one sentence}; after an error no further job is run.
 """
@@ -15,11 +15,13 @@ def main() -> int:
     A fork begins with PyTorch imported and nothing else done, which a fresh interpreter would need
     seconds for. This process itself computes nothing, so no thread of PyTorch's runs in it.
     """
-    from kvbook.measure.points import MEASURE
+    from kvbook.measure.registry import load
+
+    measure = load(sys.argv[1]).measure
 
     def run(job: dict[str, Any]) -> int:
         try:
-            answer: dict[str, Any] = {"result": MEASURE[job.pop("what")](**job)}
+            answer: dict[str, Any] = {"result": measure[job.pop("what")](**job)}
         except Exception as error:  # whatever it is, the parent says it in one line
             answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
         print(json.dumps(answer), flush=True)

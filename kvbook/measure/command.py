@@ -6,6 +6,7 @@ from typing import Any
 
 from kvbook.accounting.errors import ConfigError, shown
 from kvbook.accounting.size import count
+from kvbook.measure.registry import RECORDS
 
 
 def add_command(commands: Any) -> None:
@@ -19,6 +20,7 @@ def add_command(commands: Any) -> None:
     )
     add = parser.add_argument
     add("--out", required=True, metavar="NAME.json", help="the record; written after each point")
+    add("--what", default="memory", metavar="W", help=f"{' or '.join(RECORDS)} (memory)")
     add("--device", default="auto", metavar="D", help="cpu, cuda or auto (auto: cuda where it is)")
     add("--model", default="smollm2-135m", metavar="ID", help="whose shape (smollm2-135m)")
     add("--budget-bytes", metavar="N", help="memory for the frontier (CPU: 512 MiB; GPU: all free)")
@@ -39,19 +41,22 @@ def run(given: argparse.Namespace) -> str:
     path = Path(given.out)
     if path.suffix != ".json":
         raise ConfigError(f"--out is {shown(given.out)}; it must end in .json.")
+    if given.what not in RECORDS:
+        raise ConfigError(f"--what is {shown(given.what)}; it must be {' or '.join(RECORDS)}.")
     if given.device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"--device is {shown(given.device)}; it must be auto, cpu or cuda.")
     from kvbook.measure.run import measure  # and with it torch
 
     settings = {"model": given.model, "quick": given.quick, "budget_bytes": budget}
-    return measure(path, given.device, settings, command(given), given.force)
+    return measure(path, given.device, settings, command(given), given.force, given.what)
 
 
 def command(given: argparse.Namespace) -> str:
     """The command line, without the folders of this machine."""
     out = PurePath(given.out)
     name = out.name if out.is_absolute() or ".." in out.parts else out.as_posix()
-    words = ["python -m kvbook measure", f"--out {name}", f"--device {given.device}"]
+    words = ["python -m kvbook measure"] + [f"--what {given.what}"] * (given.what != "memory")
+    words += [f"--out {name}", f"--device {given.device}"]
     words.append(f"--model {given.model}")
     if given.budget_bytes is not None:
         words.append(f"--budget-bytes {given.budget_bytes}")

@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,15 @@ def driver(device: str) -> str | None:
     return _nvidia_smi("driver_version") if device == "cuda" else None
 
 
-def versions() -> dict[str, str | None]:
-    """Of Python, PyTorch, the CUDA that PyTorch was built for, and the system's name."""
+def versions(*packages: str) -> dict[str, str | None]:
+    """Of Python, PyTorch, its CUDA, the system and the packages named, which must be installed."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "system": f"{platform.system()} {platform.machine()}",
         "libc": "-".join(platform.libc_ver()),
+        **{name: metadata.version(name) for name in packages},
     }
 
 

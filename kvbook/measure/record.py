@@ -10,6 +10,7 @@ from kvbook.accounting import ConfigError
 from kvbook.accounting.errors import shown
 from kvbook.measure.kinds import KINDS, shape
 from kvbook.measure.plan import WHATS, Job, label
+from kvbook.measure.registry import RECORDS, load
 
 FORMAT = 1
 FIELDS: dict[str, Any] = {
@@ -73,11 +74,11 @@ def read(path: Path) -> dict[str, Any]:
     return record
 
 
-def newest(folder: Path, device: str) -> tuple[str, dict[str, Any]] | None:
-    """The name and content of the latest finished memory record of a device type; None if none."""
+def newest(folder: Path, device: str, what: str = "memory") -> tuple[str, dict[str, Any]] | None:
+    """The name and content of the latest finished record of a device type; None if there is none."""
     found = []
     for path in sorted(folder.glob("*.json")):
-        if path.name != "mine.json" and is_memory(path):
+        if not path.stem.endswith("mine") and kind_of(path) == what:
             record = read(path)
             if record["finished"] and record["device"]["type"] == device:
                 found.append((record["date"], path.name, record))
@@ -85,8 +86,8 @@ def newest(folder: Path, device: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def check(record: Any) -> None:
-    """Raise ConfigError, one sentence, unless this is a memory record whose points are explained."""
-    if not isinstance(record, dict) or record.get("record") != "memory":
+    """Raise ConfigError, one sentence, unless this is a record, whole, with sound points only."""
+    if not isinstance(record, dict) or record.get("record") not in [*RECORDS]:
         raise ConfigError("it is no record of `python -m kvbook measure`.")
     if record.keys() != FIELDS.keys():
         odd = sorted(record.keys() ^ FIELDS.keys())
@@ -105,8 +106,9 @@ def check(record: Any) -> None:
     for text in strings({**record, "points": []}):
         if HOST.search(text):
             raise ConfigError(f"{shown(text)} names a place on a machine.")
+    recipe = load(record["record"])
     for point in record["points"]:
-        _check_point(point, record)
+        recipe.check(point, record)
     if record["finished"] and not record["points"]:
         raise ConfigError("it is finished but has no points.")
 
@@ -156,7 +158,8 @@ def unexplained(job: Job, result: dict[str, Any]) -> list[str]:
     return found
 
 
-def _check_point(point: Any, record: dict[str, Any]) -> None:
+def check_memory_point(point: Any, record: dict[str, Any]) -> None:
+    """Raise ConfigError, one sentence, unless this is a job with its result, explained."""
     if not isinstance(point, dict) or point.keys() != {"job", "result"}:
         raise ConfigError(f"the point {shown(point)} is not a job with its result.")
     job, result = point["job"], point["result"]
@@ -182,9 +185,9 @@ def _check_point(point: Any, record: dict[str, Any]) -> None:
         raise ConfigError(odd[0])
 
 
-def is_memory(path: Path) -> bool:
-    """Whether the file says that it is a memory record, sound or not."""
+def kind_of(path: Path) -> Any:
+    """Which kind of record the file says that it is, sound or not; None if it does not say."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")).get("record") == "memory"
+        return json.loads(path.read_text(encoding="utf-8")).get("record")
     except (OSError, ValueError, AttributeError):
-        return False
+        return None

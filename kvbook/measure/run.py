@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch
 from kvbook.accounting import ConfigError
 from kvbook.measure import record as records
 from kvbook.measure.machine import device_facts, driver, versions
-from kvbook.measure.plan import Job, label, plan
+from kvbook.measure.plan import Job
 from kvbook.measure.progress import Progress
-from kvbook.measure.runner import results
+from kvbook.measure.registry import load
+from kvbook.measure.runner import results as measured
 
 SAME = ("record", "format", "device", "driver", "versions", "settings")  # or a run is another one
 
@@ -23,29 +25,33 @@ def measure(
     settings: dict[str, Any],
     command: str,
     force: bool = False,
-    results: Callable[[Iterable[Job]], Iterator[tuple[Job, dict[str, Any]]]] = results,
+    what: str = "memory",
+    results: Callable[[Iterable[Job]], Iterator[tuple[Job, dict[str, Any]]]] | None = None,
 ) -> str:
     """Do what of the run is not done yet; the answer in a few lines.
 
-    `device` is auto, cpu or cuda; `settings` are model, quick and budget_bytes. The record is
-    written after each point. Raises ConfigError, one sentence, as `command.run` says.
+    `device` is auto, cpu or cuda; `settings` are model, quick and budget_bytes; `what` is one
+    of registry.RECORDS. The record is written after each point. Raises ConfigError, one sentence,
+    as `command.run` says.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device is cuda, but PyTorch sees no GPU here.")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    jobs = plan(settings["model"], device, settings["quick"], settings["budget_bytes"])
-    record = _begun(path, _head(device, settings, command), force)
+    recipe = load(what)
+    jobs = recipe.plan(device, settings)
+    head = _head(what, recipe.packages, device, settings, command)
+    record = _begun(path, head, force)
     done = [point["job"] for point in record["points"]]
     todo = [job for job in jobs if job not in done]
     progress = Progress(len(jobs), len(jobs) - len(todo))
     odd: list[str] = []
-    source = results(todo)
+    source = (results or partial(measured, record=what))(todo)
     try:
         for job in todo:
-            progress.step(label(job))
+            progress.step(recipe.label(job))
             job, result = next(source)
-            odd += records.unexplained(job, result)[:1]
+            odd += recipe.unexplained(job, result)[:1]
             record["points"].append({"job": job, "result": result})
             records.write(path, record)
             progress.done()
@@ -58,31 +64,18 @@ def measure(
     records.write(path, record)
     if odd:
         raise ConfigError(f"{len(odd)} of {len(jobs)} points differ from the prediction: {odd[0]}")
-    return answer(record, path)
+    return f"{recipe.answer(record)}\nThe record is in {path}."
 
 
-def answer(record: dict[str, Any], path: Path) -> str:
-    """What a finished record says, in a few lines."""
-    points = [point["result"] for point in record["points"] if point["job"]["what"] == "grid"]
-    held = max(abs(p["held"] - p["bookkeeping"] - p["predicted"]) for p in points)
-    lines = [
-        f"{record['device']['name']}: {len(record['points'])} points, all explained.",
-        f"storages: at most {held:,} bytes from the prediction, in {len(points)} caches",
-    ]
-    name = "allocated" if record["device"]["type"] == "cuda" else "resident"
-    large = [p[name] / p["predicted"] - 1 for p in points if p["predicted"] > records.SURE]
-    if large:
-        lines.append(f"{name}: {min(large):+.2%} to {max(large):+.2%} above 64 MB")
-    return "\n".join([*lines, f"The record is in {path}."])
-
-
-def _head(device: str, settings: dict[str, Any], command: str) -> dict[str, Any]:
+def _head(
+    what: str, packages: tuple[str, ...], device: str, settings: dict[str, Any], command: str
+) -> dict[str, Any]:
     return {
-        "record": "memory",
+        "record": what,
         "format": records.FORMAT,
         "device": device_facts(device),
         "driver": driver(device) or ("unknown" if device == "cuda" else None),
-        "versions": versions(),
+        "versions": versions(*packages),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
         "settings": settings,
@@ -95,7 +88,7 @@ def _begun(path: Path, head: dict[str, Any], force: bool) -> dict[str, Any]:
     """The unfinished record of this very run, or a new one. Raises ConfigError if another lies there."""
     if not path.exists():
         return head
-    if force and records.is_memory(path):
+    if force and records.kind_of(path) == head["record"]:
         return head
     record = records.read(path)
     if all(record[name] == head[name] for name in SAME) and not record["finished"]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from kvbook.accounting import ConfigError
-from kvbook.measure.plan import Job, label
+from kvbook.measure.plan import Job
+from kvbook.measure.registry import load
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent.parent
 
 
-def results(jobs: Iterable[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """Each job with its result, in their order.
+def results(jobs: Iterable[Job], record: str = "memory") -> Iterator[tuple[Job, dict[str, Any]]]:
+    """Each job of a kind of record with its result, in their order.
 
     On a CPU every job has a process of its own (see `child`), because resident memory is a whole
     process's. On a GPU those in a row share one, but for the frontier. Raises ConfigError, one
@@ -26,7 +27,7 @@ def results(jobs: Iterable[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
     error in the caller) ends that process, too.
     """
     for _, group in groupby(enumerate(jobs), key=_process_of):
-        yield from _in_one_process([job for _, job in group])
+        yield from _in_one_process([job for _, job in group], record)
 
 
 def _process_of(numbered: tuple[int, Job]) -> int:
@@ -35,10 +36,11 @@ def _process_of(numbered: tuple[int, Job]) -> int:
     return number if alone else -1
 
 
-def _in_one_process(jobs: list[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
+def _in_one_process(jobs: list[Job], record: str) -> Iterator[tuple[Job, dict[str, Any]]]:
+    label = load(record).label
     path = os.pathsep.join(filter(None, [str(PACKAGE_FOLDER), os.environ.get("PYTHONPATH")]))
     child = subprocess.Popen(
-        [sys.executable, "-m", "kvbook.measure.child"],
+        [sys.executable, "-m", "kvbook.measure.child", record],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

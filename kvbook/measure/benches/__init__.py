@@ -1,0 +1,1 @@
+"""What `python -m kvbook measure --what decode` times: a module for each bench."""

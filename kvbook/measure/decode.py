@@ -1,0 +1,80 @@
+"""The decode record: how fast steps are, what they take for a moment, how they grow (`make bench`).
+
+Another bench joins with one line in BENCHES.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+from kvbook.accounting import ConfigError
+from kvbook.accounting.errors import shown
+from kvbook.measure.benches.attention import ATTENTION
+from kvbook.measure.benches.bench import Bench
+from kvbook.measure.benches.growth import GROWTH
+from kvbook.measure.benches.rate import RATE
+from kvbook.measure.benches.transient import TRANSIENT
+from kvbook.measure.plan import Job
+from kvbook.measure.registry import Recipe
+
+BENCHES: dict[str, Bench] = {
+    "rate": RATE,
+    "attention": ATTENTION,
+    "transient": TRANSIENT,
+    "growth": GROWTH,
+}
+
+
+def plan(device: str, settings: dict[str, Any]) -> list[Job]:
+    """Every job. Raises ConfigError for other models, a budget, or where transformers is missing."""
+    if settings["model"] != "smollm2-135m":
+        raise ConfigError(f"--model is {shown(settings['model'])}; decode times smollm2-135m only.")
+    if settings["budget_bytes"] is not None:
+        raise ConfigError("--budget-bytes is for --what memory; decode has no frontier.")
+    if find_spec("transformers") is None:
+        raise ConfigError("transformers is missing, which decode compares with: pip install it.")
+    return [
+        {"what": what, **job}
+        for what, bench in BENCHES.items()
+        for job in bench.jobs(device, settings["quick"])
+    ]
+
+
+def check(point: Any, record: dict[str, Any]) -> None:
+    """Raise ConfigError, one sentence, unless this is a job of a bench with its result, whole."""
+    if not isinstance(point, dict) or point.keys() != {"job", "result"}:
+        raise ConfigError(f"the point {shown(point)} is not a job with its result.")
+    job = point["job"]
+    what = job.get("what") if isinstance(job, dict) else None
+    if what not in [*BENCHES] or job.get("device") != record["device"]["type"]:
+        raise ConfigError(f"the job {shown(job)} is of no bench on this record's device.")
+    BENCHES[what].check(what, job, point["result"])
+
+
+def label(job: Job) -> str:
+    """A job in a few words."""
+    sizes = (f"{name} {job[name]:,}" for name in ("prompt", "context", "batch") if name in job)
+    words = (job["what"], job.get("kind"), job.get("dtype"), *sizes)
+    return " ".join(word for word in words if word)
+
+
+def answer(record: dict[str, Any]) -> str:
+    """The tables of every bench."""
+    device = record["device"]
+    threads = f", {device['threads']} threads" if "threads" in device else ""
+    blocks = [f"{device['name']}{threads}"]
+    if record["settings"]["quick"]:
+        blocks[0] += "; a quick run on a small decoder, which says nothing about speed"
+    for what, bench in BENCHES.items():
+        points = [(p["job"], p["result"]) for p in record["points"] if p["job"]["what"] == what]
+        blocks.append("\n".join(bench.table(points)))
+    return "\n\n".join(blocks)
+
+
+RECIPE = Recipe(
+    plan=plan,
+    measure={what: bench.measure for what, bench in BENCHES.items()},
+    check=check,
+    label=label,
+    answer=answer,
+    packages=("transformers",),
+)
