@@ -23,6 +23,8 @@ from kvbook.accounting import ConfigError, cache_spec, fit_users, kv_head_choice
 from kvbook.accounting import roofline as roof
 from kvbook.accounting.dense import dense_weights, is_dense
 from kvbook.accounting.facts import gpus, models
+from kvbook.accounting.latent import with_latent
+from kvbook.accounting.ring import kept, ring
 from kvbook.accounting.spec import POLICIES, CacheSpec
 from kvbook.accounting.tables import table
 
@@ -86,6 +88,8 @@ def vectors() -> dict[str, list[Any]]:
         "families": list(families()),
         "odd": list(odd(pick)),
         "roofline": roofline(Pick(21)),
+        "latents": [["model", "latent_width", "rope_width", "context", "nbytes"], *latents(Pick(22))],
+        "rings": [["tokens", "window", "sinks", "slots", "kept"], *rings(Pick(23))],
     }
 
 
@@ -388,6 +392,31 @@ def bound_rows(pick: Pick) -> Iterator[Row]:
         yield [counts(lambda work=work: work), rate, options[0], found]
     for rate in ([0, 1], [1, -2]):
         yield [[1, 2, 0, 4, 0], rate, 2, answer(lambda rate=rate: roof.Device(*rate))]
+
+
+def latents(pick: Pick) -> Iterator[Row]:
+    """Every preset with a latent: its bytes, or why it cannot have one."""
+    for index, model in enumerate(models()):
+        spec = cache_spec(model.config)
+        for turn in range(4):
+            widths = [pick.one([1, 100, 256, 512, 2**16]), pick.one([1, 32, 64, 128])]
+            if turn == 3:
+                widths = pick.one([[0, 64], [512, 0], [2**16 + 1, 64]])
+            context = pick.one(CONTEXTS)
+            found = answer(lambda s=spec, w=widths, c=context: with_latent(s, *w).nbytes(c))
+            yield [index, *widths, context, found]
+
+
+def rings(pick: Pick) -> Iterator[Row]:
+    """What a window and sinks keep, and where, around the moments at which the ring is full."""
+    for turn in range(120):
+        window, sinks = pick.one([1, 2, 3, 5, 8, 16]), pick.one([0, 0, 1, 2, 4, 7])
+        around = [sinks, window, window + sinks, 2 * window + sinks, 40]
+        chosen = [max(0, pick.one(around) + pick.one([-1, 0, 1])), window, sinks]
+        if turn % 40 == 39:
+            chosen = pick.one([[-1, 8, 4], [5, 0, 4], [5, 8, -1]])
+        both = [answer(lambda c=chosen, f=f: f(*c)) for f in (ring, kept)]
+        yield [*chosen, *both]
 
 
 if __name__ == "__main__":
