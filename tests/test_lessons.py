@@ -47,6 +47,8 @@ IGNORED = [
     ("06_roofline", "threads = f"),
     ("06_roofline", 'print(f"measured: decode'),
     ("06_roofline", 'print("measured: one sequence'),
+    ("09_window", "window_slider = "),
+    ("09_window", "sinks_slider.value"),
 ]
 BONES = [
     "What you need",

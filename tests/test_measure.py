@@ -184,7 +184,8 @@ def test_a_run_on_a_cpu_stays_within_its_memory() -> None:
         jobs = [job for job in plan(name, "cpu") if job["what"] in ("grid", "step")]
         assert jobs
         for job in jobs:
-            assert spec.nbytes(job["context"], job["batch"], cache_dtype=job["dtype"]) <= MOST
+            size = (job["context"], job["batch"], job["dtype"])
+            assert kinds.KINDS[job["kind"]].predict(spec, *size) <= MOST
 
 
 @pytest.mark.parametrize("name", ["mistral-7b-v0.1", "deepseek-v3", "jamba-v0.1", "nonesuch"])
@@ -201,7 +202,8 @@ def pretended(jobs: list[dict]) -> Iterator[tuple[dict, dict]]:
     for job in jobs:
         if job["what"] == "grid":
             spec, _ = kinds.shape(job["model"])
-            exact = spec.nbytes(job["context"], job["batch"], cache_dtype=job["dtype"])
+            size = (job["context"], job["batch"], job["dtype"])
+            exact = kinds.KINDS[job["kind"]].predict(spec, *size)
             beside = 8 * job["batch"]
             found = {"predicted": exact, "held": exact + beside, "bookkeeping": beside}
             found |= {"resident_raw": exact, "resident": exact}
