@@ -88,7 +88,10 @@ def vectors() -> dict[str, list[Any]]:
         "families": list(families()),
         "odd": list(odd(pick)),
         "roofline": roofline(Pick(21)),
-        "latents": [["model", "latent_width", "rope_width", "context", "nbytes"], *latents(Pick(22))],
+        "latents": [
+            ["model", "latent_width", "rope_width", "context", "nbytes"],
+            *latents(Pick(22)),
+        ],
         "rings": [["tokens", "window", "sinks", "slots", "kept"], *rings(Pick(23))],
     }
 

@@ -3,7 +3,6 @@ import { answerIn } from "./common/answer.js";
 import { button, slider } from "./common/controls.js";
 import { h, setText } from "./common/dom.js";
 import { explorer } from "./common/explorer.js";
-import { quoted } from "./common/format.js";
 import { nearest as nearestIn } from "./common/inputs.js";
 import { link as linkOf } from "./common/link.js";
 import { save, watch } from "./common/model.js";
@@ -49,7 +48,7 @@ function render({ model, el }) {
   const slots = slotGrid();
   const mask = maskGrid();
   const chart = chartOf();
-  const quality = pointChart({ x: "Window, tokens", y: "Perplexity" }, { isLog: true, format: say.perplexity });
+  const quality = pointChart({ x: "Window, tokens", y: "Perplexity" }, { isLog: true, format: say.tick });
   const qualityNote = h("p", { class: "kv-legend kv-beside" });
   const measured = h("div", { class: "kv-measured-box" }, quality.element, qualityNote);
   const lines = {
@@ -92,10 +91,10 @@ function render({ model, el }) {
     const from = start();
     if (drawn.tokens !== rec.tokens) text.build(rec.tokens);
     const list = presetsFor(rec.measured);
-    const buttons = list.map(({ label, changes, isMeasured }) =>
-      button(label, () => go(changes), isMeasured ? { class: "kv-button kv-was-measured" } : {}),
-    );
+    const buttons = list.map(({ label, changes }) => button(label, () => go(changes)));
+    const measuredFrom = list.findIndex(({ isMeasured }) => isMeasured);
     presets.replaceChildren(...buttons, reset.element);
+    if (measuredFrom >= 0) buttons[measuredFrom].before(h("span", { class: "kv-legend kv-group-name" }, "Measured:"));
     const windows = windowChoices(rec.tokens.length, rec.measured, from.window);
     drawn = { key: keyOf(), tokens: rec.tokens, list, buttons, windows, sinks: mostSinks(rec.measured, from.sinks) };
   };
@@ -147,7 +146,7 @@ function render({ model, el }) {
     position.show({
       value: found.newest,
       max: rec.tokens.length - 1,
-      text: `position ${found.newest} of 0 to ${rec.tokens.length - 1}: ${quoted(rec.tokens, found.newest)}`,
+      text: say.positionOf(rec, found),
     });
     slots.paint(state, found, rec);
     Object.values(lines).forEach((line, i) => setText(sums[i], line()));

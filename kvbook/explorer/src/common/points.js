@@ -47,7 +47,7 @@ export function pointChart(names, { isLog = false, format }) {
       svg("text", { class: "kv-axis-title", x: right, y: HEIGHT - 6, "text-anchor": "end" }, names.x),
     );
     set(level, { visibility: base ? null : "hidden", x1: MARGIN.left, x2: right, y1: base ? y(base.y) : 0, y2: base ? y(base.y) : 0 });
-    set(levelText, { x: right, y: base ? y(base.y) - 6 : 0, "text-anchor": "end" });
+    set(levelText, { x: MARGIN.left + 6, y: base ? y(base.y) + 15 : 0 });
     setText(levelText, base?.words ?? "");
     const low = (value) => Math.min(bottom, y(isLog ? Math.max(value, ends[0]) : value));
     marks.replaceChildren(
@@ -76,7 +76,7 @@ function markOf({ label, words, isChosen, isHollow }, [cx, cy], low, high) {
 export function domain(numbers, isLog) {
   const drawn = isLog ? numbers.filter((n) => n > 0) : numbers;
   const [low, high] = [Math.min(...drawn), Math.max(...drawn)];
-  if (isLog) return [low / 1.08, high * 1.12];
+  if (isLog) return [low / (high / low) ** 0.18, high * (high / low) ** 0.12];
   const room = (high - low || Math.abs(high) || 1) * 0.12;
   return [low - room, high + 1.5 * room];
 }

@@ -3,7 +3,7 @@ import { scaleLinear } from "d3-scale";
 import { axes as axesOf } from "../common/axes.js";
 import { h, setText, uid } from "../common/dom.js";
 import { set, svg } from "../common/svg.js";
-import { decimal } from "./text.js";
+import { round } from "./text.js";
 
 const HEIGHT = 250; // px
 const MARGIN = { top: 34, right: 20, bottom: 44, left: 70 };
@@ -34,7 +34,7 @@ export function chart() {
     grid.replaceChildren(
       ...axesOf(
         { scale: x, ticks: across, format: (v) => v.toLocaleString("en-US") },
-        { scale: y, ticks: y.ticks(5), format: (v) => decimal(v).replace(/\.0+(?=\D)/, "") },
+        { scale: y, ticks: y.ticks(5), format: round },
         box,
       ),
       svg("text", { class: "kv-axis-title", x: 0, y: 14 }, "Bytes in the cache"),

@@ -7,7 +7,7 @@ import { writing } from "./text.js";
 
 const WORDS = { sink: "sink", kept: "in the window", newest: "newest: the query", evicted: "evicted", later: "not there yet" };
 const COMPACT = 24; // slots; more are drawn without their tokens
-const MASK = { most: 336, label: 18 }; // px
+const MASK = { most: 300, label: 18 }; // px
 
 /** The tokens as a text, each marked by what its row is. */
 export function textStrip() {

@@ -22,7 +22,7 @@ export function windowChoices(tokens, measured, start) {
   const found = new Set([most, start, ...measured.map(({ window }) => window)]);
   for (let n = 1, step = 1; n < most; n += step) {
     found.add(n);
-    while (n + step >= 16 * step) step *= 2;
+    if (n >= 16 * step) step *= 2;
   }
   return [...found].sort((a, b) => a - b);
 }

@@ -1,5 +1,5 @@
 // What the explorer says. No DOM here.
-import { quoted } from "../common/format.js";
+import { visible } from "../common/format.js";
 import { count, decimal } from "../common/units.js";
 
 export { count, decimal };
@@ -12,6 +12,11 @@ export const sinksOf = (n) => (n === 0 ? "no sinks" : n === 1 ? "1 sink" : `${n}
 const pair = ({ window, sinks }) => `a window of ${count(window)} and ${sinksOf(sinks)}`;
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
+const named = (token) => `“${visible(token.trim() || token)}”`;
+
+/** Bytes without zeros at the end of the number: 1.5 MB, 500 kB. */
+export const round = (n) => decimal(n).replace(/\.(\d*?)0+(?=\s)/, (_, digits) => (digits === "" ? "" : `.${digits}`));
+
 /** A share as a change in percent: +26.3 %, −1.2 %. */
 export function percent(share) {
   const value = 100 * share;
@@ -19,13 +24,16 @@ export function percent(share) {
   return `${value < 0 ? "−" : "+"}${text}${NB}%`;
 }
 
+/** A number of an axis: no zeros at its end. */
+export const tick = (n) => Number(n.toPrecision(3)).toLocaleString("en-US");
+
 export const perplexity = (n) => (n >= 1000 ? count(Math.round(n)) : n.toPrecision(4));
 
 /** The answer, [what, of what]. */
 export function headline({ window, sinks }, found, { tokens }) {
   const { kept, evicted, n, newest, bytes: held, fullBytes } = found;
   const what = evicted === 0 ? `All ${rows(n)} are kept.` : `${capital(rows(kept.length))} kept, ${count(evicted)} evicted.`;
-  const whose = `With ${pair({ window, sinks })}, the query ${quoted(tokens, newest)} at position ${newest} sees`;
+  const whose = `With ${pair({ window, sinks })}, the query ${named(tokens[newest])} at position ${newest} sees`;
   const first = Math.min(sinks, n);
   const seen =
     evicted === 0
@@ -36,6 +44,9 @@ export function headline({ window, sinks }, found, { tokens }) {
   const size = evicted === 0 ? `The cache holds ${decimal(held)}` : `The cache holds ${decimal(held)}, not ${decimal(fullBytes)}`;
   return [n === 1 ? "The only row is kept." : what, `${whose} ${seen}, itself included. ${size}.`];
 }
+
+/** Where the newest token stands, and what it is. */
+export const positionOf = ({ tokens }, { newest }) => `position ${newest}: ${named(tokens[newest])}`;
 
 /** What was written where. */
 export function writing({ sinks, window }, { newest, slot, replaced, n }) {
