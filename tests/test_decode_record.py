@@ -54,19 +54,19 @@ def test_quartiles() -> None:
 def test_the_figures_of_made_up_rounds() -> None:
     times = {name: [0.5, 0.25] for name in (*rate.OURS, *rate.THEIRS)}
     times |= {"StaticCache": [1.0, 1.0], "growing": [0.1, 0.1]}
-    found = rate.figures({}, {"bytes": 12, "seconds": times, "read": [48.0, 96.0]})
+    found = rate.figures({"rounds": 2}, {"bytes": 12, "seconds": times, "read": [48.0, 96.0]})
     assert found["steps_per_s"]["preallocated"] == {"low": 2.5, "median": 3, "high": 3.5}
     assert found["times_as_fast"]["growing"] == {"DynamicCache": 3.75, "StaticCache": 10}
     assert found["times_as_fast"]["preallocated"] == {"DynamicCache": 1, "StaticCache": 3}
     assert found["of_read"]["preallocated"] == 0.5
     assert found["of_read"]["StaticCache"] == (0.25 + 0.125) / 2
     shares = attention.figures(
-        {}, {"bytes": 12, "seconds": {"grouped": [0.5, 0.25]}, "read": [48.0, 96.0]}
+        {"rounds": 2}, {"bytes": 12, "seconds": {"grouped": [0.5, 0.25]}, "read": [48.0, 96.0]}
     )
     assert shares == {"of_read": {"grouped": 0.5}}
     assert transient.figures({}, {"layer": 40, "transient": 10}) == {"layers": 0.25}
     times = {"cached": [[1.0, 9.0, 2.0], [2.0, 2.0, 2.0]], "uncached": [[1.0] * 3, [4.0] * 3]}
-    found = growth.figures({"contexts": [32, 64]}, times)
+    found = growth.figures({"contexts": [32, 64], "rounds": 3}, times)
     assert found["median"] == {"cached": [2, 2], "uncached": [1, 4]}
     assert same(found["exponents"], {"cached": [0], "uncached": [2]})
 
@@ -165,6 +165,7 @@ WRONG = {
     "a time of 0": lambda r: point(r, "rate")["result"]["read"].__setitem__(0, 0.0),
     "a round too few": lambda r: point(r, "rate")["result"]["seconds"]["growing"].pop(),
     "a round too few for attention": lambda r: point(r, "attention")["result"]["read"].pop(),
+    "a job of more rounds": lambda r: point(r, "growth")["job"].update(rounds=99),
     "a context too few": lambda r: point(r, "growth")["result"]["cached"].pop(),
     "another exponent": lambda r: point(r, "growth")["result"]["figures"]["exponents"].update(
         cached=[0.0, 0.0]

@@ -98,8 +98,8 @@ def attention(
 
 def figures(job: Job, result: dict[str, Any]) -> dict[str, Any]:
     """The share of the read rate, form by form: the median over rounds."""
-    if len({len(turns) for turns in [*result["seconds"].values(), result["read"]]}) != 1:
-        raise ValueError("some have more rounds than others")
+    if {len(turns) for turns in [*result["seconds"].values(), result["read"]]} != {job["rounds"]}:
+        raise ValueError("not everyone has as many rounds as the job")
     shares = {
         form: median(result["bytes"] / t / r for t, r in zip(turns, result["read"], strict=True))
         for form, turns in result["seconds"].items()

@@ -50,6 +50,9 @@ def growth(model: str, dtype: str, contexts: list[int], rounds: int, device: str
 
 def figures(job: Job, result: dict[str, Any]) -> dict[str, Any]:
     """Medians, and the exponents between neighbouring contexts."""
+    rounds = [[len(turns) for turns in result[name]] for name in ("cached", "uncached")]
+    if rounds != [[job["rounds"]] * len(job["contexts"])] * 2:
+        raise ValueError("not every context has as many rounds as the job")
     medians = {name: [median(turns) for turns in result[name]] for name in ("cached", "uncached")}
     slopes = {name: exponents(job["contexts"], times) for name, times in medians.items()}
     return {"median": medians, "exponents": slopes}

@@ -94,8 +94,8 @@ def contenders(ours: Any, capacity: int) -> dict[str, Callable[[Tensor], Tensor]
 def figures(job: Job, result: dict[str, Any]) -> dict[str, Any]:
     """Steps per second with quartiles, times as fast as transformers' caches, share of read rate."""
     times, nbytes = result["seconds"], result["bytes"]
-    if len({len(turns) for turns in [*times.values(), result["read"]]}) != 1:
-        raise ValueError("some have more rounds than others")
+    if {len(turns) for turns in [*times.values(), result["read"]]} != {job["rounds"]}:
+        raise ValueError("not everyone has as many rounds as the job")
     return {
         "steps_per_s": {name: spread([1 / t for t in turns]) for name, turns in times.items()},
         "times_as_fast": {
