@@ -262,7 +262,7 @@ def test_transformers_keeps_one_row_less_or_as_many() -> None:
         (StaticCache(config, max_cache_len=30), 5),
     ):
         with torch.no_grad():
-            theirs(random_ids(2, 30), past_key_values=cache)
+            theirs(random_ids(2, 30), cache=cache)
         assert cache.layers[0].keys.shape[2] == rows
 
 
