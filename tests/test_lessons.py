@@ -61,6 +61,8 @@ IGNORED = [
     ("10_paged", "for what, times in"),
     ("10_paged", "sliders = {"),
     ("10_paged", 'sliders["block_size"].value'),
+    ("09_window", "window_slider = "),
+    ("09_window", "sinks_slider.value"),
 ]
 BONES = [
     "What you need",

@@ -10,11 +10,13 @@ from kvbook.accounting.errors import shown
 from kvbook.accounting.facts import model
 from kvbook.accounting.latent import with_latent
 from kvbook.accounting.spec import Policy
+from kvbook.accounting.whatif import what_if
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.gqa import LatentCache, LatentConfig
 from kvbook.lessons.paged import PagedCache
 from kvbook.lessons.quantized import QuantizedCache
+from kvbook.lessons.window import HybridCache
 
 PLAIN = ("float32", "float16", "bfloat16")
 
@@ -28,7 +30,7 @@ class Kind:
     book-keeping; 0 means: to the byte. `reserves` says that a cache takes its whole capacity at once.
     `of` turns a model's accounting into that of the same model with this cache.
     `beside(spec, dtype)` are the bytes for each sequence that the accounting does not know of.
-    A kind with `few` is measured at the points of a quick run only.
+    A kind with `few` is measured at a few points only.
     """
 
     name: str
@@ -83,16 +85,48 @@ def paged(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: 
     return PagedCache(config, batch, blocks, 16, dtype=getattr(torch, dtype), device=device)
 
 
+WINDOW = 1024  # tokens
+
+
+def windowed(name: str, sinks: int = 0, full_every: int | None = None) -> Kind:
+    """A kind of lesson 9: every layer, or all but each full_every-th, keeps WINDOW + sinks tokens.
+
+    Its slots do not grow with its capacity, so it has no frontier.
+    """
+
+    def build(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
+        layers = [
+            None if full_every and (layer + 1) % full_every == 0 else WINDOW
+            for layer in range(config.n_layers)
+        ]
+        options = {"dtype": getattr(torch, dtype), "device": device}
+        return HybridCache(config, batch, capacity, layers=layers, sinks=sinks, **options)
+
+    def of(spec: CacheSpec) -> CacheSpec:
+        return what_if(spec, window=WINDOW, sinks=sinks, full_every=full_every)
+
+    return Kind(name, build, ("float16",), of=of, reserves=False, few=True)
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("growing", plain(GrowingCache), reserves=False),
         Kind("preallocated", plain(PreallocatedCache)),
-        Kind("latent", latent, ("float16",), of=lambda spec: with_latent(spec, LATENT, TURNED)),
+        Kind(
+            "latent",
+            latent,
+            ("float16",),
+            of=lambda spec: with_latent(spec, LATENT, TURNED),
+            few=True,
+        ),
         Kind(
             "quantized", quantized, dtypes=("int8", "int4"), reserves=False, beside=tail, few=True
         ),
-        Kind("paged", paged, dtypes=("float16",), reserves=False, policy="paged"),
+        Kind("paged", paged, dtypes=("float16",), reserves=False, policy="paged", few=True),
+        windowed("window"),
+        windowed("sinks", sinks=4),
+        windowed("hybrid", full_every=2),
     )
 }
 

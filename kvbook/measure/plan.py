@@ -19,10 +19,11 @@ def plan(model: str, device: str, quick: bool = False, budget: int | None = None
     """
     spec, _ = shape(model)
     jobs: list[Job] = []
+    lengths = (64, 256) if quick else (64, 256, 1024)
     for kind in KINDS.values():
-        few = quick or kind.few
-        contexts = CONTEXTS[:2] if few else CONTEXTS
-        batches = BATCHES[:2] if few else BATCHES
+        contexts, batches = (CONTEXTS[:2], BATCHES[:2]) if quick else (CONTEXTS, BATCHES)
+        if kind.few:  # the longer contexts, the largest batch
+            contexts, batches = contexts[1:], batches[-1:]
         base = {"model": model, "kind": kind.name, "device": device}
         rows = [(d, n, b) for d in kind.dtypes for n in contexts for b in batches]
         jobs += [
@@ -31,16 +32,16 @@ def plan(model: str, device: str, quick: bool = False, budget: int | None = None
             if device == "cuda" or kind.predict(spec, context, batch, dtype) <= MOST
         ]
         dtype = "float16" if "float16" in kind.dtypes else kind.dtypes[0]
-        for context in (64, 256) if few else (64, 256, 1024):
+        for context in lengths[1:2] if kind.few else lengths:
             jobs.append({"what": "written", **base, "dtype": dtype, "context": context, "batch": 1})
-        for context in contexts:
+        for context in contexts[:1] if kind.few else contexts:
             if kind.predict(spec, context, 4, dtype) <= MOST:
                 jobs.append(
                     {"what": "step", **base, "dtype": dtype, "context": context, "batch": 4}
                 )
         if kind.reserves:
             room = BUDGET if device == "cpu" and budget is None else budget
-            for batch in (1, 4) if few else (1, 2, 4, 8, 16):
+            for batch in (1, 4) if quick or kind.few else (1, 2, 4, 8, 16):
                 line = {"dtype": dtype, "batch": batch, "budget": room}
                 jobs.append({"what": "frontier", **base, **line})
     for last_only in (False, True):

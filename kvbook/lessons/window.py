@@ -1,0 +1,215 @@
+"""Lesson 9 — Windows and sinks. Generated from notebooks/09_window.py by `make lessons`: edit that."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvbook.lessons.cache import KVCache, PreallocatedCache, causal_mask, check_rows
+from kvbook.lessons.decoder import DecoderConfig
+
+
+def window_mask(q_positions: Tensor, k_positions: Tensor, window: int, sinks: int = 0) -> Tensor:
+    """Who sees whom: [batch, q_len] and [batch or 1, kv_len] -> bool [batch, 1, q_len, kv_len].
+
+    A query sees itself, the window - 1 tokens before it, and of those further back the first
+    `sinks` of the text (Xiao et al. 2023). Position -1 marks an empty slot.
+    """
+    q, k = q_positions[:, None, :, None], k_positions[:, None, None, :]
+    return causal_mask(q_positions, k_positions) & ((q - k < window) | (k < sinks))
+
+
+def slot_of(positions: Tensor, window: int, sinks: int = 0) -> Tensor:
+    """The slot of each position: the first `sinks` keep theirs, the others go round behind them."""
+    return torch.where(positions < sinks, positions, sinks + (positions - sinks) % window)
+
+
+def held_positions(lengths: Tensor, slots: int, window: int, sinks: int = 0) -> Tensor:
+    """Which token each slot holds after `lengths` [batch] tokens: [batch, slots], -1 for none."""
+    slot = torch.arange(slots, device=lengths.device)
+    last = lengths[:, None] - 1
+    newest = last - (last - slot) % window  # of the positions up to the last that share the slot
+    newest = torch.where(slot < sinks, slot, newest)
+    return newest.masked_fill((newest < slot) | (newest > last), -1)
+
+
+class WindowSlots(KVCache):
+    """Which tokens a cache with a window holds, and which a pass attends to; it stores no rows.
+
+    `window` counts the token itself; the first `sinks` tokens stay. `capacity` bounds the tokens
+    that may pass, not the memory: each sequence has min(window + sinks, capacity) slots.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        *,
+        window: int,
+        sinks: int = 0,
+        **options,
+    ) -> None:
+        super().__init__(config, batch, capacity, **options)
+        if not (type(window) is type(sinks) is int and window >= 1 and sinks >= 0):
+            raise ValueError(f"window is {window} and sinks {sinks}; both int, from 1 and from 0.")
+        self.window, self.sinks = window, sinks
+        self.slots = min(window + sinks, self.capacity)
+
+    def seen(self, q_len: int) -> tuple[Tensor, Tensor]:
+        """Positions of the rows that a pass reads: in slots [batch, n], new [batch, 0 or q_len]."""
+        one = int(q_len == 1)  # a single token is read from its slot
+        held = held_positions(self.lengths + one, self.slots, self.window, self.sinks)
+        new = self.lengths[:, None] + torch.arange(0 if one else q_len, device="cpu")
+        return held[:, : min(self.end + one, self.slots)], new
+
+    def mask(self, layer: int, q_len: int) -> Tensor | None:
+        if q_len == 1 and self.is_level:
+            return None
+        keys = torch.cat(self.seen(q_len), dim=1).to(self.device)
+        return window_mask(self.positions(q_len), keys, self.window, self.sinks)
+
+    @property
+    def nbytes_used(self) -> int:
+        row = self.config.n_kv_heads * self.config.head_dim * self.dtype.itemsize
+        return int(self.lengths.clamp(max=self.slots).sum()) * 2 * self.config.n_layers * row
+
+
+def read(held: Tensor, new: Tensor, slot: Tensor, hidden: Tensor) -> Tensor:
+    """The rows of a pass: held [batch, heads, n, d] with new [batch, heads, q_len, d].
+
+    A single new row is written into its slot [batch], several are joined to a copy. Held rows that
+    are hidden [batch, n] from every query are cleared, so that no NaN in them reaches attention.
+    """
+    if new.shape[2] == 1:
+        held[torch.arange(len(slot), device="cpu"), :, slot] = new.detach()[:, :, 0]
+        rows = held
+    else:
+        rows = torch.cat([held, new.detach()], dim=2)
+    if hidden.any():
+        rows[:, :, : held.shape[2]].masked_fill_(hidden[:, None, :, None].to(rows.device), 0)
+    return rows
+
+
+class WindowCache(WindowSlots):
+    """Keeps the rows of the last `window` tokens and of the first `sinks`, in a ring of slots.
+
+    Keys stay as they came, turned to their absolute positions. Between passes memory is flat.
+    """
+
+    def __init__(self, config: DecoderConfig, *arguments, **options) -> None:
+        super().__init__(config, *arguments, **options)
+        shape = (config.n_layers, self.batch, config.n_kv_heads, self.slots, config.head_dim)
+        self.k, self.v = (torch.empty(shape, dtype=self.dtype, device=self.device) for _ in "kv")
+        self.aside: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: rows of the pass under way
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the slots, and of rows set aside; positions are computed and take none."""
+        held = sum(self.aside.values(), (self.k, self.v))
+        return sum(rows.untyped_storage().nbytes() for rows in held)
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, layer, k, v)
+        self.aside.pop(layer, None)  # of a pass that broke off
+        if k.shape[2] > 1:
+            self.aside[layer] = (k.detach().clone(), v.detach().clone())
+        held, _ = self.seen(k.shape[2])
+        slot = slot_of(self.lengths, self.window, self.sinks)
+        hidden = ~window_mask(self.lengths[:, None], held, self.window, self.sinks)[:, 0, 0]
+        keys, values = (rows[layer, :, :, : held.shape[1]] for rows in (self.k, self.v))
+        return read(keys, k, slot, hidden), read(values, v, slot, hidden)
+
+    def advance(self, counts: int | Tensor) -> None:
+        start = self.lengths[:, None]
+        super().advance(counts)
+        end = self.lengths[:, None]
+        for layer, pair in self.aside.items():
+            new = start + torch.arange(pair[0].shape[2], device="cpu")  # [batch, q_len]
+            stays = (new < end) & ((new < self.sinks) | (new >= end - self.window))
+            row, step = stays.nonzero().T
+            slot = slot_of(new[row, step], self.window, self.sinks)
+            for rows, fresh in zip((self.k, self.v), pair, strict=True):
+                rows[layer, row, :, slot] = fresh[row, :, step]
+        self.aside.clear()
+
+    def reset(self) -> None:
+        super().reset()
+        self.aside.clear()
+
+
+class PartsCache(KVCache):
+    """A cache made of caches. It owns the lengths, checks what comes in, and hands on the rest.
+
+    `places` says for each layer which part holds it, and as which of the part's own layers.
+    """
+
+    places: list[tuple[Any, int]]
+
+    @property
+    def parts(self) -> list[Any]:
+        return list({id(part): part for part, _ in self.places}.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def nbytes_used(self) -> int:
+        return sum(part.nbytes_used for part in self.parts)
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        check_rows(self, layer, k, v)
+        part, own = self.places[layer]
+        return part.update(own, k, v)
+
+    def mask(self, layer: int, q_len: int) -> Tensor | None:
+        part, own = self.places[layer]
+        return part.mask(own, q_len)
+
+    def advance(self, counts: int | Tensor) -> None:
+        super().advance(counts)
+        for part in self.parts:
+            part.advance(counts)
+            part.lengths = self.lengths  # told, not counted twice
+
+    def reset(self) -> None:
+        super().reset()
+        for part in self.parts:
+            part.reset()
+            part.lengths = self.lengths
+
+
+class HybridCache(PartsCache):
+    """Full layers and layers with windows behind one seam, each kind in a cache of its own.
+
+    `layers` has an entry for each layer: its window, or None for a full one. Raises ValueError
+    where their number is not that of the layers.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        *,
+        layers: Sequence[int | None],
+        sinks: int = 0,
+        **options,
+    ) -> None:
+        super().__init__(config, batch, capacity, **options)
+        if len(layers) != config.n_layers:
+            raise ValueError(f"layers has {len(layers)} entries; it must have {config.n_layers}.")
+        made: dict[int | None, Any] = {}
+        for window in dict.fromkeys(layers):
+            own = replace(config, n_layers=list(layers).count(window))
+            if window is None:
+                made[window] = PreallocatedCache(own, batch, self.capacity, **options)
+            else:
+                kept = {"window": window, "sinks": sinks}
+                made[window] = WindowCache(own, batch, self.capacity, **kept, **options)
+        self.places = [(made[w], list(layers[:i]).count(w)) for i, w in enumerate(layers)]
+        self.reset()
