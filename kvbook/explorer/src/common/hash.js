@@ -2,7 +2,7 @@
 // own (#section) and are left alone. No DOM here.
 import { fault } from "./fields.js";
 
-const MARKS = ["#kv:", "#roofline:"]; // of all explorers that write to the address
+const MARKS = ["#kv:", "#roofline:", "#heads:", "#window:"]; // of all explorers that write to the address
 const LONGEST = 20_000; // characters; a longer config is left out of the address
 
 /** How the settings `fields` are written to an address behind `mark`, and read from it. */
