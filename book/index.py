@@ -96,7 +96,7 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # | [9. Windows and sinks](../notebooks/09_window.ipynb) | A window of 128 tokens stops the cache of a small model at 5.9 MB, and its perplexity more than doubles. Keep the first four tokens as well, and it rises by 5 %. | 40 min |
 # | [10. Waste nothing](../notebooks/10_paged.ipynb) | On a mix of conversations a third of what is reserved in one piece holds tokens; in blocks of 16 it is 99.5 %. Equal beginnings are held once. | 40 min |
 #
-# To come: fewer KV heads; fewer bits; windows and sinks; paging and prefix sharing.
+# To come: serving many users at once, several GPUs, and a capstone.
 
 # %% [markdown]
 # ## Where the question comes from

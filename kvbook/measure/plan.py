@@ -21,7 +21,8 @@ def plan(model: str, device: str, quick: bool = False, budget: int | None = None
     jobs: list[Job] = []
     lengths = (64, 256) if quick else (64, 256, 1024)
     for kind in KINDS.values():
-        contexts, batches = (CONTEXTS[:2], BATCHES[:2]) if quick else (CONTEXTS, BATCHES)
+        contexts = list(CONTEXTS[:2] if quick else CONTEXTS)
+        batches = list(BATCHES[:2] if quick else BATCHES)
         if kind.few:  # the longer contexts, the largest batch
             contexts, batches = contexts[1:], batches[-1:]
         base = {"model": model, "kind": kind.name, "device": device}

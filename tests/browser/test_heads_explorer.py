@@ -106,7 +106,7 @@ def test_a_latent_has_its_own_controls_and_picture(page: Page) -> None:
     before = page.locator(".kv-headline").inner_text()
     slider(page, "Latent").press("ArrowLeft")
     assert page.locator(".kv-headline").inner_text() != before
-    number = page.get_by_label("Position part, values", exact=True)
+    number = page.get_by_label("RoPE part, values", exact=True)
     number.fill("128")
     expect(page.locator(".kv-sum").first).to_contain_text("(448 + 128) values")
     number.fill("0")

@@ -2,7 +2,8 @@
 // own (#section) and are left alone. No DOM here.
 import { fault } from "./fields.js";
 
-const MARKS = ["#kv:", "#roofline:", "#bits:", "#paging:"]; // of all explorers that write to the address
+const EXPLORERS = ["kv", "roofline", "heads", "window", "bits", "paging"]; // that write to the address
+const MARKS = EXPLORERS.map((name) => `#${name}:`);
 const LONGEST = 20_000; // characters; a longer config is left out of the address
 
 /** How the settings `fields` are written to an address behind `mark`, and read from it. */

@@ -18,7 +18,7 @@ export function headsView() {
   const line = h("p", { class: "kv-row-line" });
   const keys = {
     heads: [swatch("query", "query head"), swatch("key", "K"), swatch("value", "V")],
-    latent: [swatch("query", "query head"), swatch("latent", "latent"), swatch("rope", "part of K with the position")],
+    latent: [swatch("query", "query head"), swatch("latent", "latent"), swatch("rope", "RoPE part of K")],
   };
   const legend = h("p", { class: "kv-legend kv-keys" }, ...keys.heads, ...keys.latent);
   const element = h("figure", { class: "kv-heads-figure kv-chart-figure" }, title, picture, line, track, legend);
@@ -43,7 +43,7 @@ export function headsView() {
     if (width > 0) draw(state, found, width);
   };
 
-  const draw = ({ nKvHeads }, { model, isLatent, groupSize }, width) => {
+  const draw = ({ nKvHeads, latentWidth, ropeWidth }, { model, isLatent, groupSize }, width) => {
     const { nHeads } = model.spec;
     set(picture, { width, viewBox: `0 0 ${width} ${HEIGHT}` });
     const pitch = Math.min(width / nHeads, 40);
@@ -53,6 +53,7 @@ export function headsView() {
     const groups = isLatent ? 1 : nKvHeads;
     const middle = (group) => left + (group + 0.5) * groupSize * pitch;
     const wide = isLatent ? Math.min(width * 0.5, 220) : Math.max(1, Math.min(groupSize * pitch * 0.7, 64));
+    const lower = isLatent ? Math.max(2, Math.min(width, (wide * ropeWidth) / latentWidth)) : wide;
     const path = (kind, d) => svg("path", { class: kind, d });
     const box = (x, w, { top, height }) => `M${r(x - w / 2)},${top}h${r(w)}v${height}h${r(-w)}z`;
     const each = Array.from({ length: nHeads }, (_, i) => i);
@@ -65,8 +66,8 @@ export function headsView() {
       path("kv-link", links.join("")),
       path("kv-q", each.map((i) => box(centre(i), bar, QUERY)).join("")),
       path(isLatent ? "kv-latent" : "kv-k", shared.map((x) => box(x, wide, KEY)).join("")),
-      path(isLatent ? "kv-k" : "kv-v", shared.map((x) => box(x, wide, VALUE)).join("")),
-      text(VALUE.top + VALUE.height + LABEL, isLatent ? "1 latent, and its part with the position" : nKvHeads === 1 ? "1 KV head" : `${nKvHeads} KV heads`),
+      path(isLatent ? "kv-k" : "kv-v", shared.map((x) => box(x, lower, VALUE)).join("")),
+      text(VALUE.top + VALUE.height + LABEL, isLatent ? "1 latent, and the RoPE part of K" : nKvHeads === 1 ? "1 KV head" : `${nKvHeads} KV heads`),
     );
   };
   return { element, show, width: () => Math.floor(element.clientWidth) };

@@ -17,7 +17,7 @@ export function settings(go) {
   const of = {
     heads: slider("KV heads", (i) => go({ nKvHeads: choices[i] })),
     latent: steps("Latent, values", LATENTS, { high: WIDEST }, set("latentWidth")),
-    rope: steps("Position part, values", ROPES, { high: WIDEST }, set("ropeWidth")),
+    rope: steps("RoPE part, values", ROPES, { high: WIDEST }, set("ropeWidth")),
     context: steps("Context, tokens", LENGTHS, { high: MAX_CONTEXT }, set("context")),
     kind: select("Cached", set("kind")),
     model: select("Model", set("model")),
