@@ -19,7 +19,8 @@ export function span(rows) {
   const tops = rows.map(({ change: c, error: e }) => 100 * (c + e));
   const lows = rows.map(({ change: c, error: e }) => 100 * (c - e));
   const high = STEPS.find((n) => n >= Math.max(1, ...tops)) ?? Math.max(...tops);
-  const low = Math.min(0, ...lows) < 0 ? -Math.max(0.5, Math.ceil(-Math.min(...lows))) : 0;
+  const least = Math.min(0, ...lows);
+  const low = least < -0.5 ? Math.floor(least) : least < 0 ? -0.5 : 0;
   const ticks = [...(low <= -1 ? [-1] : []), ...STEPS.filter((n) => n <= high)];
   return { low, high, ticks };
 }
