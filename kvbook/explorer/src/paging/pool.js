@@ -71,8 +71,9 @@ function markOf({ last }, block, move) {
 
 function captionOf({ inUse, refCounts, kept }, numBlocks) {
   const shared = refCounts.filter((n) => n > 1).length;
+  const sharing = shared === 0 ? "none" : count(shared);
   const rest = kept.size > 0 ? `; ${count(kept.size)} of the free ones keep their rows` : "";
-  return `${count(inUse)} of ${blocks(numBlocks)} in use, ${count(shared)} shared${rest}.`;
+  return `${count(inUse)} of ${blocks(numBlocks)} in use, ${sharing} shared${rest}.`;
 }
 
 function legend() {
