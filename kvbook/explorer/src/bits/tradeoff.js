@@ -98,11 +98,13 @@ function labels(points, here, right) {
         return { left, right: left + long, middle: point.at[1] + step, edge, isEnd };
       }),
     );
+    const isInside = (box) =>
+      box.left > MARGIN.left && box.right < right && box.middle > MARGIN.top && box.middle < bottom - 6;
     const isFree = (box) =>
-      box.left > MARGIN.left && box.right < right && box.middle > MARGIN.top && box.middle < bottom - 6 &&
+      isInside(box) &&
       !placed.some((p) => p.left < box.right && box.left < p.right && Math.abs(p.middle - box.middle) < NAME_ROOM) &&
       !points.some(({ at }) => at[0] + 7 > box.left && at[0] - 7 < box.right && Math.abs(at[1] - box.middle) < 12);
-    const place = places.find(isFree) ?? (point === here ? places[1] : null);
+    const place = places.find(isFree) ?? (point === here ? (places.slice(2).find(isInside) ?? places[0]) : null);
     if (place) placed.push({ ...place, text, isHere: point === here });
   }
   return placed.map(({ edge, middle, text, isEnd, isHere }) =>
