@@ -105,8 +105,8 @@ def test_it_starts_where_most_is_held_and_answers_from_python() -> None:
     one.step, one.sharing = 0, False  # as the page sets them
     assert one.moment.written == 0
     own = explorer(step=5)
-    assert repr(own) == "PagingExplorer(This lesson's: 6 events)"
-    assert [timeline["name"] for timeline in own.timelines] == ["This lesson's", CHATS]
+    assert repr(own) == "PagingExplorer(This lesson’s: 6 events)"
+    assert [timeline["name"] for timeline in own.timelines] == ["This lesson’s", CHATS]
     own.block_size = 8
     assert own.moment.paged == 8 * 4
 

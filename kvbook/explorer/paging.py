@@ -74,7 +74,7 @@ class PagingExplorer(anywidget.AnyWidget):
         sharing: bool = True,
         step: int | None = None,
         bytes_per_token: int = 46_080,
-        title: str = "This lesson's",
+        title: str = "This lesson’s",
         link: bool = True,
     ) -> None:
         block_size = choice("block_size", block_size, BLOCK_SIZES)

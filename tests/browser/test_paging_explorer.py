@@ -248,7 +248,7 @@ def test_on_a_phone_nothing_scrolls_sideways_and_fingers_hit(
 ) -> None:
     page = open_page(url, width=width, height=844, dark=dark)
     page.locator("summary").click()
-    for name in ("Twelve chats", "Blocks of 1 token", "This lesson's"):
+    for name in ("Twelve chats", "Blocks of 1 token", "This lesson’s"):
         press(page, name).click()
         assert page.evaluate("document.documentElement.scrollWidth") == width
     targets = page.locator(".kvbook-explorer :is(button, input, select, summary):visible")

@@ -95,7 +95,7 @@ function render({ model, el }) {
     status,
     steer,
     h("div", { class: "kv-body" }, pool.element, ways.element, facts.element),
-    h("div", { class: "kv-hands" }, controls.element, presets),
+    h("div", { class: "kv-hands" }, presets, controls.element),
     course.element,
     requests.element,
     formula.element,
