@@ -91,6 +91,7 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte, and the process grows by that much. A growing cache needs one sixtieth more for a moment, not twice its size. | 40 min |
 # | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 users on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of short and long texts. | 30 min |
 # | [6. Two phases](../notebooks/06_roofline.ipynb) | Reading a prompt is bound by arithmetic, writing by memory. Llama 2 7B needs 153 users on an A100 before arithmetic on its weights takes longer than reading them, and 30 fit. | 40 min |
+# | [8. Fewer bits](../notebooks/08_quantized.ipynb) | int8 takes 51.6 % of an fp16 cache and costs nothing measurable. With 4 bits it matters which values share a scale: at the same bytes, + 5.0 % perplexity or + 0.9 %. | 40 min |
 #
 # To come: fewer KV heads; fewer bits; windows and sinks; paging and prefix sharing.
 

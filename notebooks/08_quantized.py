@@ -8,6 +8,33 @@
 
 # %% [markdown]
 # # Lesson 8 — Fewer bits
+#
+# **The question.** A cached value takes two bytes. How few bits will do, what does a model lose
+# by it, and does it get faster?
+#
+# You will build a cache that keeps small codes instead of numbers: 8, 4 or 2 bits each. The bytes
+# are easy to count, if you do not forget the scales. The quality must be measured, and it depends
+# more on *which* values share a scale than on you might think. The speed will disappoint you
+# first.
+
+# %% [markdown]
+# ## What you need
+#
+# [Lesson 2](02_cache.ipynb) for what a cache must do, [lesson 3](03_cost.ipynb) for bytes per
+# token, [lesson 6](06_roofline.ipynb) for why a decode step waits for memory. You need no GPU.
+# The lesson runs in about a minute on two CPU cores.
+
+# %% [markdown]
+# ## Predict
+#
+# 1. Each value in 8 bits instead of 16, and one scale for each row of 64 values. Which share of
+#    the fp16 cache is left?
+# 2. You may code only the keys or only the values with 4 bits. Which of the two does the model
+#    mind more?
+# 3. Two ways to use 4 bits take the same bytes. In one, 32 neighbours in a key share a scale; in
+#    the other, 32 tokens share one in each channel. Do they differ in quality?
+# 4. The int8 cache has a quarter of the bytes of the float32 cache. How much faster does
+#    attention over it run, if you turn codes into numbers and then attend as before?
 
 # %% tags=["export"]
 from dataclasses import dataclass
@@ -17,6 +44,47 @@ from torch import Tensor
 
 from kvbook.lessons.cache import KVCache, check_rows, put
 from kvbook.lessons.decoder import DecoderConfig
+
+# %%
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import ipywidgets
+import matplotlib.pyplot as plt
+import torch.nn.functional as F
+
+from kvbook import plotting
+from kvbook.accounting import cache_spec
+from kvbook.accounting.facts import model as published
+from kvbook.explorer.bits import BitsExplorer
+from kvbook.lessons.cache import PreallocatedCache
+from kvbook.lessons.decoder import generate
+from kvbook.lessons.measure import held_nbytes
+from kvbook.lessons.roofline import seconds
+from kvbook.measure import codes_points, quality_points, record
+from kvbook.measure.quality import change, token_losses
+from kvbook.measure.runner import results
+from kvbook.models import smollm2
+
+plotting.use_style()
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model, tokenizer = smollm2.load(device)
+config = model.config
+
+# %% [markdown]
+# ## Build
+#
+# ### Another float
+#
+# The simplest code for a number is a smaller float. fp8 has two kinds. **e4m3** spends 4 bits on
+# the exponent and 3 on the digits, **e5m2** spends 5 and 2: a wider range, coarser steps
+# (Micikevicius et al. 2022). A float brings its own scale in the exponent, so nothing else must
+# be kept.
+#
+# One trap: e4m3 ends at 448. What a cast makes of a larger number differs between builds of
+# PyTorch, NaN or 448. So clamp first. (The method is called `encode`, and what it returns is a
+# list of **parts**. Here it is one part, the codes; others will have scales, too.)
 
 
 # %% tags=["export"]
@@ -30,12 +98,39 @@ class Cast:
 
     def encode(self, rows: Tensor) -> list[Tensor]:
         """Rows [..., tokens, d] -> one part, uint8 [..., tokens, d × bytes of the float]."""
-        largest = torch.finfo(self.dtype).max  # beyond it PyTorch's builds differ: NaN or this
+        # Clamped first: what a float8 makes of a larger number differs between builds of PyTorch.
+        largest = min(torch.finfo(self.dtype).max, torch.finfo(rows.dtype).max)
         return [rows.clamp(-largest, largest).to(self.dtype).view(torch.uint8)]
 
     def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
         """What encode made -> rows [..., tokens, d] in dtype."""
         return parts[0].view(self.dtype).to(dtype)
+
+
+# %%
+row = torch.tensor([[0.1, 3.3, 20.0, 500.0]])
+for name in ("float8_e4m3fn", "float8_e5m2"):
+    cast = Cast(getattr(torch, name))
+    print(f"{name:14}", cast.decode(cast.encode(row), torch.float32)[0].tolist())
+assert (
+    Cast(torch.float8_e4m3fn).decode([torch.tensor([126], dtype=torch.uint8)], torch.float32) == 448
+)
+
+# %% [markdown]
+# ### Whole numbers and a scale
+#
+# The other way is a ruler. Take a group of values that lie between $a$ and $b$, and divide this
+# range into equal steps. The code says which step, and the group shares two numbers: the step,
+# called the **scale**, and the **minimum** $a$.
+#
+# $$x \approx a + s \cdot c, \qquad s = \frac{b - a}{2^{bits} - 1}, \qquad c \in \{0, \dots, 2^{bits} - 1\}$$
+#
+# With 8 bits the minimum can be left out: codes run from −127 to 127 and $s = \max|x| / 127$. A
+# value is off by at most half a step. So the error depends on the *widest* value of its group.
+# Keep that in mind.
+#
+# Codes of 4 bits go two into a byte, codes of 2 bits four. If you store an int4 in an int8
+# tensor, you have saved nothing.
 
 
 # %% tags=["export"]
@@ -52,6 +147,20 @@ def unpack(packed: Tensor, bits: int) -> Tensor:
     """The inverse of pack."""
     places = [(packed >> (bits * place)) & (2**bits - 1) for place in range(8 // bits)]
     return torch.stack(places, dim=-1).flatten(-2) if len(places) > 1 else packed
+
+
+# %%
+packed = pack(torch.tensor([1, 15, 7, 0], dtype=torch.uint8), 4)
+print([hex(byte) for byte in packed.tolist()], unpack(packed, 4).tolist())
+assert packed.tolist() == [0xF1, 0x07]
+
+# %% [markdown]
+# A group is `tokens` long and `width` wide. One row: `tokens=1` and the width of the head. 32
+# tokens of one channel: `tokens=32`, `width=1`. Scale and minimum are float16.
+#
+# What can go wrong hides in one line each. An all-zero group has the scale 0, and 0/0 is NaN:
+# divide by 1 there. A scale is rounded to float16, so a value may land a step beyond the end:
+# clamp the code.
 
 
 # %% tags=["export"]
@@ -98,6 +207,98 @@ class Integers:
         return x.flatten(-2).flatten(-3, -2).to(dtype)
 
 
+# %%
+zeros, constant = torch.zeros(1, 1, 8), torch.full((1, 1, 8), 2.5)
+for codec in (Integers(8), Integers(4, minimum=True)):
+    assert codec.decode(codec.encode(zeros), torch.float32).abs().max() == 0
+    assert (codec.decode(codec.encode(constant), torch.float32) - 2.5).abs().max() < 0.01
+ramp = torch.linspace(-1, 1, 8)[None, None]
+parts = Integers(4, minimum=True).encode(ramp)
+print(unpack(parts[0], 4)[0, 0].tolist(), "scale", parts[1].item(), "minimum", parts[2].item())
+assert unpack(parts[0], 4)[0, 0].tolist() == [0, 2, 4, 6, 9, 11, 13, 15]
+
+# %% [markdown]
+# ### Where the error sits
+#
+# Which values should share a scale? Look at real ones: the keys of one head of SmolLM2, for 256
+# tokens of a dictionary. (Layer 18, head 2, counted from 0. It is the head in which the widest
+# channel stands out most.)
+
+# %%
+text = quality_points.pieces(1, 256).to(device)  # 257 tokens of The Devil's Dictionary
+plain = PreallocatedCache(config, capacity=256, device=device)
+baseline = token_losses(model, text, plain, chunk=32)
+keys, values = plain.k[18, 0, 2].cpu(), plain.v[18, 0, 2].cpu()  # [256 tokens, 64 channels]
+
+
+def outlier(rows: torch.Tensor) -> float:
+    """The widest channel against the median one."""
+    width = rows.abs().amax(0)
+    return float(width.max() / width.median())
+
+
+ways = {
+    "row": Integers(4, minimum=True),
+    "channel": Integers(4, tokens=32, width=1, minimum=True),
+}
+errors = {}
+for name, codec in ways.items():
+    back = codec.decode(codec.encode(keys), keys.dtype)
+    errors[name] = (back - keys).square().mean(0).sqrt()  # per channel
+print(f"widest channel against the median: keys {outlier(keys):.0f}, values {outlier(values):.0f}")
+
+# %%
+middle = {name: float(found.median()) for name, found in errors.items()}
+print(f"error of the middle channel: {middle['row']:.2f} or {middle['channel']:.2f}")
+assert f"{outlier(keys):.0f} {outlier(values):.0f}" == "7 3"
+assert f"{middle['row']:.2f} {middle['channel']:.2f}" == "0.36 0.03"
+assert {30, 62, 63} <= set(keys.abs().amax(0).topk(4).indices.tolist())
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two panels over the 64 channels of a head. Above: the largest key in each channel; a few channels stand far above the rest. Below, on a logarithmic axis: the error with 4 bits. With a scale for each token all channels have about the same error. With a scale for each channel, narrow channels have a much smaller one."}}
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(7, 5), sharex=True)
+top.bar(range(64), keys.abs().amax(0), color=plotting.colour("key"))
+top.set_ylabel("largest |key|")
+top.set_title("A few wide channels set the scale that all others must use")
+for name, role, label in (
+    ("row", "evicted", "a scale for each token's row"),
+    ("channel", "shared", "a scale for 32 tokens of a channel"),
+):
+    bottom.plot(errors[name], color=plotting.colour(role), marker=".", label=label)
+bottom.set_yscale("log")
+bottom.set_yticks([0.02, 0.05, 0.1, 0.2, 0.4], ["0.02", "0.05", "0.1", "0.2", "0.4"])
+bottom.minorticks_off()
+bottom.set_ylim(0.015, 0.5)
+bottom.set_ylabel("error (rms), 4 bits")
+bottom.set_xlabel("channel of the head")
+bottom.legend(loc="upper left", bbox_to_anchor=(0, -0.25), ncols=2)
+plt.show()
+
+# %% [markdown]
+# Above: the channels are not alike. The widest key is 7 times the median channel's. Among the
+# widest are 30, 62 and 63: RoPE turns the pairs (30, 62) and (31, 63) slowest of all, so what
+# stands there does not average out. Below: if a token's row shares a scale, the widest channel
+# sets the step, and all 64 channels pay with nearly the same error. If each channel has its own
+# scale, the middle channel's error falls from 0.36 to 0.03. The values of this head have no
+# channel that stands out so far: 3 times the median.
+#
+# This is the idea of KIVI (Liu et al. 2024): keys per channel, values per token.
+
+# %% [markdown]
+# ### The formats
+#
+# The formats of this lesson. The last four take a float16 scale and a float16 minimum for each
+# group.
+#
+# | Format | Keys | Values |
+# |---|---|---|
+# | `float16`, `bfloat16` | cast | cast |
+# | `int8` | a scale per row | a scale per row |
+# | `fp8_e4m3`, `fp8_e5m2` | cast, no scale | cast, no scale |
+# | `int4_token` | per row | per row |
+# | `int4_group` | 32 neighbours in a row | 32 neighbours in a row |
+# | `int4` | 32 tokens of a channel | 32 neighbours in a row |
+# | `int2` | 32 tokens of a channel | 32 neighbours in a row |
+
 # %% tags=["export"]
 Codec = Cast | Integers
 ROW = Integers(4, minimum=True)
@@ -118,6 +319,14 @@ FORMATS: dict[str, tuple[Codec, Codec]] = {  # how keys and how values are kept
     ),
 }
 
+# %% [markdown]
+# ### Coded token by token
+#
+# If a group lies within one token, the token can be coded when it comes. So these caches work as
+# the preallocated one does: find the slot, write. What is written are codes and scales, and what
+# attention gets is read back from them. `put` clears the slots behind the end of a shorter
+# sequence, scales too: a stale scale may be NaN.
+
 
 # %% tags=["export"]
 class CodedTokens:
@@ -125,18 +334,14 @@ class CodedTokens:
 
     def __init__(self, codec: Codec, cache: KVCache) -> None:
         config, self.codec = cache.config, codec
-        options = {"dtype": cache.dtype, "device": cache.device}
-        block = codec.encode(torch.zeros(1, codec.tokens, config.head_dim, **options))
+        zeros = torch.zeros(1, codec.tokens, config.head_dim, dtype=cache.dtype)
+        block = codec.encode(zeros.to(cache.device))
         shape = (config.n_layers, cache.batch, config.n_kv_heads, cache.capacity // codec.tokens)
         self.parts = [  # each [n_layers, batch, n_kv_heads, blocks, *]
             torch.empty(*shape, part.shape[-1], dtype=part.dtype, device=part.device)
             for part in block
         ]
-
-    @property
-    def held(self) -> list[Tensor]:
-        """Every tensor that is kept; dimension 1 is the batch."""
-        return self.parts
+        self.held = [*self.parts]  # every tensor that is kept; dimension 1 is the batch
 
     def used(self, length: int) -> int:
         """Bytes that a sequence of so many tokens fills."""
@@ -155,24 +360,32 @@ class CodedTokens:
         """Nothing is left to do: codes of rows that do not count are overwritten."""
 
 
+# %% [markdown]
+# ### Coded in blocks
+#
+# A scale for 32 tokens of a channel needs 32 tokens. Until they have come the keys wait in a
+# **tail**, in full precision. When a block is full it is coded, once. It is never coded again,
+# because coding what was read back would add error to error.
+#
+# When is a token there? Lesson 2 decided: when `advance` counts it. Rows of padding, or of a pass
+# that broke off, must not end up in a block, because a coded block cannot be taken back. So
+# `update` only keeps the new rows, and `advance` codes what they filled. Until then the pass
+# attends to its own keys as they are.
+
+
 # %% tags=["export"]
 class CodedBlocks(CodedTokens):
     """The same in blocks of several tokens: what fills no block yet waits in a tail, uncoded."""
 
     def __init__(self, codec: Codec, cache: KVCache) -> None:
         super().__init__(codec, cache)
-        config, options = cache.config, {"dtype": cache.dtype, "device": cache.device}
-        shape = (config.n_layers, cache.batch, config.n_kv_heads, codec.tokens, config.head_dim)
-        self.tail = torch.empty(shape, **options)
-        self.fresh: list[Tensor | None] = [None] * config.n_layers  # rows of the pass under way
-
-    @property
-    def held(self) -> list[Tensor]:
-        return [*self.parts, self.tail]
+        shape = (*self.parts[0].shape[:3], codec.tokens, cache.config.head_dim)
+        self.tail = torch.empty(shape, dtype=cache.dtype, device=cache.device)
+        self.held.append(self.tail)
+        self.fresh: dict[int, Tensor] = {}  # by layer: the rows of the pass under way
 
     def used(self, length: int) -> int:
-        rest = length % self.codec.tokens
-        return super().used(length) + self.tail[:, 0, :, :rest].nbytes
+        return super().used(length) + self.tail[:, 0, :, : length % self.codec.tokens].nbytes
 
     def update(self, layer: int, new: Tensor, lengths: Tensor) -> Tensor:
         """Every row: coded ones read back, then the tail and the new rows as they are."""
@@ -191,10 +404,10 @@ class CodedBlocks(CodedTokens):
         """Code every block that the pass has filled, once and for all; keep the rest as the tail."""
         level = len({*zip(lengths.tolist(), counts.tolist(), strict=True)}) == 1
         each = [slice(None)] if level else [slice(i, i + 1) for i in range(len(counts))]
-        for layer, new in enumerate(self.fresh):
+        while self.fresh:
+            layer, new = self.fresh.popitem()
             for row in each:
                 self.store(layer, row, new[row], int(lengths[row][0]), int(counts[row][0]))
-            self.fresh[layer] = None
 
     def store(self, layer: int, row: slice, new: Tensor, length: int, count: int) -> None:
         full, rest = divmod(length, self.codec.tokens)
@@ -208,44 +421,35 @@ class CodedBlocks(CodedTokens):
         self.tail[layer, row, :, : left.shape[2]] = left
 
 
-# %% tags=["export"]
-class QuantizedCache(KVCache):
-    """Keeps codes instead of rows, in one of FORMATS, and reads them back for attention.
+# %% [markdown]
+# Note the count in `store`: whether a block is full depends on *all* tokens so far, not on those
+# of this pass. A cache that decodes one token at a time must code old tokens, too.
+#
+# ### The cache
+#
+# Two halves, each with its codec, behind lesson 2's seam. The decoder will not notice. NaN and
+# infinity are refused: one of them would spoil the scale of a whole group. `reorder` copies
+# sequences over each other, as a beam search does; codes, scales and tails must move together.
+# Cutting a sequence back is not offered: it could end within a coded block.
 
-    `only` "keys" or "values" codes one half and keeps the other as float16. Rows must be finite and
-    within ±65,504, the largest float16, because scales are float16.
+
+# %% tags=["export"]
+class CodedCache(KVCache):
+    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
+
+    Rows must be finite and within ±65,504, the largest float16, because scales are float16.
     """
 
-    def __init__(
-        self,
-        config: DecoderConfig,
-        batch: int = 1,
-        capacity: int | None = None,
-        format: str = "int8",
-        only: str | None = None,
-        **options,
-    ) -> None:
+    def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
-        if format not in FORMATS:
-            raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
-        if only not in (None, "keys", "values"):
-            raise ValueError(f"only is {only!r}; it must be None, 'keys' or 'values'.")
-        halves = []
-        for name, codec in zip(("keys", "values"), FORMATS[format], strict=True):
-            codec = codec if only in (None, name) else Cast(torch.float16)
-            width = getattr(codec, "width", None) or 8 // min(8, getattr(codec, "bits", 8))
-            if config.head_dim % width:
-                what = f"{format} takes a multiple of {width}"
-                raise ValueError(f"head_dim is {config.head_dim}; {what}.")
-            halves.append((CodedTokens if codec.tokens == 1 else CodedBlocks)(codec, self))
-        self.k, self.v = halves
+        kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
+        self.k, self.v = (kind(codec, self) for kind, codec in zip(kinds, codecs, strict=True))
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
     def nbytes(self) -> int:
         """Bytes of codes, scales, minima and tails, whether tokens fill them or not."""
-        held = self.k.held + self.v.held
-        return sum(part.untyped_storage().nbytes() for part in held)
+        return sum(part.untyped_storage().nbytes() for part in self.k.held + self.v.held)
 
     @property
     def nbytes_used(self) -> int:
@@ -261,19 +465,42 @@ class QuantizedCache(KVCache):
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
     def advance(self, counts: int | Tensor) -> None:
-        before = self.lengths
+        before, stored = self.lengths, min(self.stored)
         super().advance(counts)
-        counts = self.lengths - before
-        if counts.max() > min(self.stored):
+        new = self.lengths - before
+        if new.max() > stored:
             self.lengths = before
-            raise ValueError(f"counts is {counts.tolist()}; the pass stored {min(self.stored)}.")
-        for half in (self.k, self.v) if counts.any() else ():
-            half.advance(before, counts)
+            raise ValueError(f"counts is {new.tolist()}; the pass stored {stored}.")
         self.stored = [0] * self.config.n_layers
+        for half in (self.k, self.v):
+            half.advance(before, new)
 
-    def reset(self) -> None:
-        super().reset()
-        self.stored = [0] * self.config.n_layers
+
+# %% tags=["export"]
+class QuantizedCache(CodedCache):
+    """Lesson 8's cache in one of FORMATS; `only` "keys" or "values" leaves the other half float16."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        format: str = "int8",
+        only: str | None = None,
+        **options,
+    ) -> None:
+        if format not in FORMATS:
+            raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
+        if only not in (None, "keys", "values"):
+            raise ValueError(f"only is {only!r}; it must be None, 'keys' or 'values'.")
+        keys, values = FORMATS[format]
+        plain = Cast(torch.float16)
+        codecs = (plain if only == "values" else keys, plain if only == "keys" else values)
+        for width in (getattr(codec, "width", None) or 1 for codec in codecs):
+            if config.head_dim % width:
+                takes = f"{format} takes a multiple of {width}"
+                raise ValueError(f"head_dim is {config.head_dim}; {takes}.")
+        super().__init__(config, batch, capacity, codecs, **options)
 
     def reorder(self, order: Tensor) -> None:
         """Sequence i becomes a copy of sequence order[i], int64 [batch]: codes, scales, tails, all."""
@@ -285,3 +512,472 @@ class QuantizedCache(KVCache):
         self.lengths = self.lengths[order]
         for part in self.k.held + self.v.held:
             part.copy_(part[:, order.to(part.device)])
+
+
+# %% [markdown]
+# ### Every byte
+#
+# Now count, scales and minima with the codes. `nbytes` counts everything that is held;
+# `kvbook.accounting` predicted int8, int4 and fp8 long ago, in lesson 5's table of users.
+
+# %%
+spec = cache_spec(published("smollm2-135m").config)
+print(f"{'256 tokens':12}{'bits a value':>13}{'bytes a token':>14}{'tail':>9}")
+for name in FORMATS:
+    cache = QuantizedCache(config, capacity=256, format=name, dtype=torch.float16, device=device)
+    tail = cache.k.tail.nbytes if isinstance(cache.k, CodedBlocks) else 0
+    per_token = (cache.nbytes - tail) // 256
+    print(f"{name:12}{8 * per_token / 11_520:13.2f}{per_token:14,}{tail:9,}")
+    assert held_nbytes(cache) == cache.nbytes + 8  # and `lengths`
+    known = {"int8": "int8", "fp8_e4m3": "fp8", "int4": "int4"}.get(name)
+    assert known is None or cache.nbytes == spec.nbytes(256, cache_dtype=known) + tail
+assert (11_880 / 23_040, 368_640) == (0.515625, 30 * 3 * 32 * 64 * 2)
+
+# %% [markdown]
+# Guess 1: 51.6 %, not half, because the scale of a row of 64 adds 2 bytes to 64. In 4 bits the
+# scales weigh more: `int4` takes 5 bits a value. And the tail is not free either: 368,640 bytes
+# for each sequence, however short it is. At 256 tokens that is a fifth of the cache; it is
+# forgotten in many a comparison.
+#
+# To the byte is what the object holds. What does a process take for it? Lesson 4's measurement,
+# in fresh processes:
+
+# %%
+base = {"what": "grid", "model": "smollm2-135m", "kind": "quantized", "device": device}
+jobs = [
+    {**base, "dtype": "int8", "context": 4096, "batch": 2},
+    {**base, "dtype": "int4", "context": 8192, "batch": 2},
+]
+grid = list(results(jobs))
+for job, found in grid:
+    beside = found["held"] - found["predicted"]
+    print(f"{job['dtype']}: predicted {found['predicted']:,} bytes, held {beside} more")
+    assert beside == 8 * job["batch"]
+
+# %% tags=["nbval-ignore-output"]
+near = "allocated" if device == "cuda" else "resident"
+for job, found in grid:
+    print(f"{job['dtype']}: {near} {found[near] / found['predicted']:.1%} of the prediction")
+
+# %%
+assert all(found["predicted"] > 64 * 10**6 for _, found in grid)
+bound = 0.01 if device == "cuda" else 0.05
+assert all(abs(found[near] / found["predicted"] - 1) < bound for _, found in grid)
+
+# %% [markdown]
+# ## Measure
+#
+# ### What the model loses
+#
+# The model reads a text, 32 tokens in a pass, **through the cache**: each pass attends to what
+# the cache gives back. (With 32, a block, a pass reads just what decoding one token at a time
+# would read.) Whatever it would say, it is fed the text. That gives a loss for each token. Two
+# caches are compared token by token, so that hard words cancel, and the standard error comes from
+# blocks of neighbours (`kvbook.measure.quality`).
+#
+# First here and now, for three formats and 256 tokens.
+
+# %%
+here = {}
+for name in ("int8", "int4_token", "int4"):
+    cache = QuantizedCache(config, capacity=256, format=name, device=device)
+    here[name] = change(token_losses(model, text, cache, chunk=32), baseline)
+    assert cache.lengths.tolist() == [256]
+
+# %% tags=["nbval-ignore-output"]
+print("this run, 256 tokens: perplexity against the float32 cache")
+for name, found in here.items():
+    print(f"{name:12}{found.ratio:+8.1%} ± {found.error:.1%}")
+
+# %%
+assert abs(here["int8"].ratio) < 0.03
+assert here["int4_token"].ratio > here["int4"].ratio
+
+# %% [markdown]
+# 256 tokens are few: look at the standard errors. So the whole table was recorded, on 4 × 1,024
+# tokens, for every format, and for keys or values alone (the other half then is float16). It
+# takes a quarter of an hour: `python -m kvbook measure --what quality --out
+# measurements/mine.json`. This is the record, not this run:
+
+# %%
+folder = Path("../measurements")
+name, kept = record.newest(folder, "cpu", "quality")
+print(f"{name}, {kept['date'][:10]}: {kept['device']['name']}, PyTorch {kept['versions']['torch']}")
+print(quality_points.answer(kept))
+
+# %%
+measured = quality_points.rows(kept)
+lost = {(row["format"], row["only"]): 100 * row["change"] for row in measured}
+error = {(row["format"], row["only"]): 100 * row["error"] for row in measured}
+both = {name: f"{change:.1f}" for (name, only), change in lost.items() if only is None}
+assert abs(lost["int8", None]) < 2 * error["int8", None]
+assert (both["fp8_e4m3"], both["fp8_e5m2"]) == ("0.8", "2.9")
+assert (both["int4_token"], both["int4_group"], both["int4"]) == ("10.0", "5.0", "0.9")
+assert both["int2"] == "45.3"
+for name in ("fp8_e4m3", "fp8_e5m2", "int4_token", "int4_group"):
+    assert lost[name, "keys"] > 4 * lost[name, "values"]
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Recorded changes of perplexity, one row for each format, three points in each: keys and values, keys alone, values alone. bfloat16 and int8 lie at zero. For fp8, int4 per token and int4 in groups the keys alone lie nearly where both do, values alone near zero. For int4 with keys per channel all lie below 1 per cent. int2 lies at 45 per cent."}}
+figure, axes = plt.subplots(figsize=(7, 4))
+halves = ((None, "cache", "keys and values"), ("keys", "key", "keys alone"))
+for only, role, label in (*halves, ("values", "value", "values alone")):
+    names = [name for name in FORMATS if (name, only) in lost and name != "float16"][::-1]
+    shift = {"cache": 0.2, "key": 0.0, "value": -0.2}[role]
+    places = [list(FORMATS)[::-1].index(name) + shift for name in names]
+    axes.errorbar(
+        [lost[name, only] for name in names],
+        places,
+        xerr=[2 * error[name, only] for name in names],
+        fmt="o",
+        color=plotting.colour(role),
+        label=label,
+    )
+axes.set_xscale("symlog", linthresh=1)
+axes.set_xticks([-0.5, 0, 0.5, 1, 3, 10, 30], ["−0.5", "0", "0.5", "1", "3", "10", "30"])
+axes.set_yticks(range(len(FORMATS) - 1), list(FORMATS)[:0:-1])
+axes.set_xlabel("change of perplexity in %, linear up to 1; bars: two standard errors")
+axes.set_title("Keys mind fewer bits, unless each channel has its scale")
+axes.grid(axis="both")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# Read it in this order.
+#
+# - **int8 is a tie**: its change is within two standard errors of nothing. Half the cache is
+#   free.
+# - **fp8 e4m3 costs 0.8 %, e5m2 2.9 %**, with as many bits as int8, nearly. A float spends bits
+#   on a range that these rows do not need.
+# - **Which values share a scale decides.** `int4_token` loses 10.0 %, `int4_group` 5.0 %, and
+#   `int4` 0.9 %. The last two take the same 5 bits and differ in the direction of the key's
+#   groups only (and in the tail, see below): guess 3.
+# - **Keys mind more than values** in fp8, `int4_token` and `int4_group`: guess 2. They decide
+#   *where* to look. With a scale for each channel the two are even.
+# - **int2 is too few** here: 45.3 %.
+#
+# What the table does not show: it is one small model and one kind of text, in passes of known
+# words. Other models may mind more or less. And `int4` has an advantage: its newest keys, up to
+# 31, lie in the tail in full precision. Attention likes the newest tokens, so a part of its lead
+# may come from there. A standard error says how far another piece of *this* text may differ. It
+# says nothing about another model.
+
+# %% [markdown]
+# ### Is it faster?
+#
+# A decode step waits for memory (lesson 6), and attention must read a quarter of the bytes of
+# float32. So int8 should be up to four times as fast. Try it: read back, then attend, as the
+# cache above does.
+#
+# Then think again about the formula. Within a row all values share the scale $s$, and $q \cdot
+# (s\,c) = s\,(q \cdot c)$: the scale can wait until **after** the product, one multiplication for
+# a row instead of 64. The same holds for the values, where the scale joins the softmax weight.
+# What is left is turning codes into floats, and that can be done some tokens at a time, so that
+# the floats never leave the processor's own cache.
+
+
+# %% tags=["export"]
+def attend_codes(q: Tensor, k: list[Tensor], v: list[Tensor], tile: int) -> Tensor:
+    """Attention of one query per head over int8 codes; `tile` tokens at a time become floats.
+
+    q [batch, n_heads, 1, d]; k and v: the codes and scales of a layer, [batch, n_kv_heads, kv_len, *].
+    """
+    (k_codes, k_scales), (v_codes, v_scales) = k, v
+    grouped = q.unflatten(1, (k_codes.shape[1], -1)).squeeze(3)  # [batch, n_kv_heads, group, d]
+    tiles = k_codes.view(torch.int8).split(tile, dim=2)
+    scores = torch.cat([grouped @ codes.to(q.dtype).mT for codes in tiles], dim=-1)
+    scores = scores * (k_scales.mT.to(q.dtype) * q.shape[-1] ** -0.5)
+    weights = (scores.softmax(-1) * v_scales.mT.to(q.dtype)).split(tile, dim=-1)
+    tiles = v_codes.view(torch.int8).split(tile, dim=2)
+    y = torch.zeros_like(grouped)
+    for weight, codes in zip(weights, tiles, strict=True):
+        y += weight @ codes.to(q.dtype)
+    return y.view_as(q)
+
+
+# %%
+n_tokens, random = 4096, torch.Generator().manual_seed(0)
+one = replace(config, n_layers=1)  # a layer of SmolLM2: 9 query heads, 3 KV heads of 64
+size = (2, one.n_kv_heads, n_tokens, one.head_dim)
+k, v = (torch.randn(size, generator=random).to(device) for _ in range(2))
+q = torch.randn(2, one.n_heads, 1, one.head_dim, generator=random).to(device)
+cache = QuantizedCache(one, 2, n_tokens, format="int8", device=device)
+read_k, read_v = cache.update(0, k, v)
+cache.advance(n_tokens)
+coded = [[part[0] for part in half.parts] for half in (cache.k, cache.v)]
+
+
+def attend(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+def read_back():
+    halves = zip((cache.k, cache.v), coded, strict=True)
+    return attend(q, *(half.codec.decode(parts, q.dtype) for half, parts in halves))
+
+
+exact = attend(q, read_k, read_v)
+for way in (read_back(), attend_codes(q, *coded, n_tokens), attend_codes(q, *coded, 256)):
+    assert (way - exact).abs().max() < 1e-5
+print(f"float32: {(k.nbytes + v.nbytes) / 1e6:.1f} MB, int8: {cache.nbytes / 1e6:.1f} MB")
+assert cache.nbytes * 64 * 4 == (k.nbytes + v.nbytes) * 66
+
+# %% tags=["nbval-ignore-output"]
+ways = {
+    "float32 rows, no codes": lambda: attend(q, k, v),
+    "read back, then attend": read_back,
+    "scales outside": lambda: attend_codes(q, *coded, n_tokens),
+    "the same, 256 tokens at a time": lambda: attend_codes(q, *coded, 256),
+}
+times = {name: [] for name in ways}
+for _ in range(8):
+    for name, way in ways.items():
+        times[name].append(1e3 * seconds(way))
+print(f"ms for one layer's attention on {device}: median of 7 (smallest to largest)")
+for name, (_, *found) in times.items():  # the first warms up
+    print(f"{name:32}{statistics.median(found):7.2f} ({min(found):.2f} to {max(found):.2f})")
+
+# %%
+assert all(len(found) == 8 for found in times.values())
+
+# %% [markdown]
+# Guess 4: reading back makes attention *slower*, by the factor that your table shows. The codes
+# are small, but they are turned into a full-size float tensor, which is written to memory,
+# scaled, and read again. All of the saving is spent, and more. With the scales outside and in
+# tiles much of the loss is gone.
+#
+# To win, the codes must be read **once** and become floats in registers, on their way into the
+# product. That is what *fused* means. PyTorch has a compiler that can do it, if you write the
+# products as products and sums, so that it finds loops to merge. On a GPU it writes Triton from
+# the same lines.
+
+
+# %% tags=["export"]
+def attend_sums(q: Tensor, k: list[Tensor], v: list[Tensor]) -> Tensor:
+    """The same in products and sums: torch.compile makes one loop of each that reads the codes."""
+    (k_codes, k_scales), (v_codes, v_scales) = k, v
+    grouped = q.unflatten(1, (k_codes.shape[1], -1))  # [batch, n_kv_heads, group, 1, d]
+    keys, values = (codes.view(torch.int8).to(q.dtype) for codes in (k_codes, v_codes))
+    queries = grouped.unbind(2)
+    scores = torch.stack([(query * keys).sum(-1) for query in queries], dim=2)
+    scores = scores * (k_scales.mT.to(q.dtype) * q.shape[-1] ** -0.5)
+    weights = (scores.softmax(-1) * v_scales.mT.to(q.dtype)).unbind(2)
+    y = torch.stack([(weight[..., None] * values).sum(-2) for weight in weights], dim=2)
+    return y.view_as(q)
+
+
+# %%
+assert (attend_sums(q, *coded) - exact).abs().max() < 1e-5
+
+# %% [markdown]
+# Compiling takes a C++ compiler (on a GPU, Triton) and some seconds, so it is not done here but
+# in a record: `python -m kvbook measure --what codes --out measurements/mine.json`. Where no
+# compiler is found, its row says so. The last column holds the bytes that must be read, per
+# second, against the rate at which the same machine just reads memory. This is the record, not
+# this run:
+
+# %%
+for kind in ("cpu", "cuda"):
+    if found := record.newest(folder, kind, "codes"):
+        name, fused = found
+        print(f"{name}, {fused['date'][:10]}: {fused['device']['name']}")
+        print(codes_points.answer(fused))
+    else:
+        print(f"No {'GPU' if kind == 'cuda' else 'CPU'} record exists yet.")
+
+# %%
+_, fused = record.newest(folder, "cpu", "codes")
+ms = [{way: middle for way, middle, *_ in codes_points.rows(p["result"])} for p in fused["points"]]
+short, long = ([each[codes_points.WAYS[way]] for way in codes_points.WAYS] for each in ms)
+for rows32, rows16, back, _, _, compiled in (short, long):
+    assert back > 4 * rows32
+    assert rows16 < compiled < back / 3
+assert short[0] < short[-1]
+assert f"{long[0] / long[-1]:.1f}" == "1.4"
+
+# %% [markdown]
+# In the record, with 8 sequences: reading back takes more than four times as long as float32
+# rows. Compiled, the codes beat float32 by a factor of 1.4 at 8,192 tokens. At 2,048 they lose,
+# perhaps because the processor's own cache helps there. They never beat bfloat16. Look at the
+# last column: the compiled loops are far from what memory could deliver. On this CPU the work is
+# turning codes into floats, not waiting for them.
+#
+# So fewer bytes give **more users**, first of all. More speed comes only with a kernel that turns
+# codes into numbers faster than memory brings them, and this page has not shown one. No figure
+# here is a GPU's unless a record above says so.
+
+# %% [markdown]
+# ## Explore
+#
+# Choose a format, and what of the cache it is for. The bytes, the users and the error on the
+# drawn keys are computed in the page; the perplexity is the record's, and where nothing was
+# measured nothing is shown.
+
+# %%
+channels = [[float(f"{x:.4g}") for x in token] for token in keys[32:96].tolist()]
+BitsExplorer(measured=measured, channels=channels)
+
+# %% [markdown]
+# Watch two things. Take int4 and change how values are grouped: the bytes stay and the error on
+# the narrow channels does not. Then code only the values with 2 bits: what does that save, and
+# what does it cost?
+#
+# If you run this notebook yourself, choose a format and let the model write through it. That
+# takes a *kernel*, so the published page shows nothing here.
+
+# %%
+prompt = torch.tensor([smollm2.reference()["greedy"]["ids"][:5]], device=device)
+told = {}
+
+
+def write(name: str) -> None:
+    caches = [
+        PreallocatedCache(config, capacity=64, device=device),
+        QuantizedCache(config, capacity=64, format=name, device=device),
+    ]
+    exact, coded = (generate(model, prompt, 40, cache)[0] for cache in caches)
+    same = int((exact == coded).long().cumprod(0).sum()) - 5
+    told.update(format=name, held=caches[1].lengths.tolist(), used=caches[1].nbytes_used)
+    print(f"{name}: {told['used']:,} bytes; the first {same} of 40 tokens are those of float32")
+    print(tokenizer.decode(coded.tolist()))
+
+
+# %% tags=["remove-output", "nbval-ignore-output"]
+format_choice = ipywidgets.Dropdown(options=list(FORMATS), value="int4", description="cache")
+ipywidgets.VBox([format_choice, ipywidgets.interactive_output(write, {"name": format_choice})])
+
+# %%
+assert (told["format"], told["held"]) == ("int4", [44])
+assert told["used"] == 32 * 3_600 + 44 * 3_600 + 12 * 5_760 * 4  # keys, values, the tail
+
+# %% tags=["remove-cell", "nbval-ignore-output"]
+format_choice.value = "fp8_e5m2"
+moved = dict(told)
+format_choice.value = "int4"
+
+# %% tags=["remove-cell"]
+assert moved == {"format": "fp8_e5m2", "held": [44], "used": 44 * 11_520}
+
+# %% [markdown]
+# ## Check yourself
+#
+# **1. Nothing at all.** A padding row is all zero. What does a quantiser without a guard make of
+# it, and why does the mask of attention not help?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Its scale is 0, and 0/0 is NaN. The mask gives the row the weight 0, and 0 times NaN is NaN.
+#
+# ```python
+# import torch
+# from kvbook.lessons.quantized import Integers
+#
+# zeros = torch.zeros(1, 1, 8)
+# scale = zeros.abs().amax(-1, keepdim=True) / 127
+# assert (zeros / scale).isnan().all()
+# codec = Integers(8)
+# assert codec.decode(codec.encode(zeros), torch.float32).abs().max() == 0
+# ```
+#
+# </details>
+#
+# **2. Blocks that never fill.** Someone codes a block when a *pass* brings 32 tokens: `blocks =
+# q_len // 32`. The tests feed prompts of 64 and pass. What happens when the model writes?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# A decode step brings one token, and 1 // 32 is 0: no block is ever coded, and the tail overflows
+# or grows in full precision. The count must be cumulative. Feed token by token and look at what
+# is used: after 64 tokens two blocks are coded and the tail is empty.
+#
+# ```python
+# import torch
+# from kvbook.lessons.decoder import DecoderConfig
+# from kvbook.lessons.quantized import QuantizedCache
+#
+# config = DecoderConfig(97, 24, 1, 6, 3, 32, 40, 128)
+# cache = QuantizedCache(config, format="int4")
+# used = []
+# for _ in range(64):
+#     row = torch.randn(1, 3, 1, 32)
+#     cache.update(0, row, row)
+#     cache.advance(1)
+#     used.append(cache.nbytes_used)
+# keys, values, tail = 3 * 20, 3 * 20, 3 * 32 * 4  # bytes per token
+# assert used[30] == 31 * (values + tail)
+# assert used[31] == 32 * (values + keys)
+# assert used[63] == 64 * (values + keys)
+# assert sum(q_len // 32 for q_len in [1] * 64) == 0  # what the wrong count codes
+# ```
+#
+# </details>
+#
+# **3. Half a move.** A beam search swaps two sequences. The code moves `parts[0]`, the codes, and
+# forgets the rest. Why does it not fail at once, and which test finds it?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# Shapes and types fit, and if both sequences are alike, so do the scales. Give them very
+# different sizes and compare with a cache that was fed in the new order.
+#
+# ```python
+# import torch
+# from kvbook.lessons.decoder import DecoderConfig
+# from kvbook.lessons.quantized import QuantizedCache
+#
+# config = DecoderConfig(97, 24, 1, 6, 3, 32, 40, 128)
+# rows = torch.randn(2, 3, 40, 32) * torch.tensor([1.0, 100.0])[:, None, None, None]
+# one, swap = torch.zeros(2, 3, 1, 32), torch.tensor([1, 0])
+#
+# def filled(rows):
+#     cache = QuantizedCache(config, 2, format="int8")
+#     cache.update(0, rows, rows)
+#     cache.advance(40)
+#     return cache
+#
+# right, wrong, whole = filled(rows[swap]), filled(rows), filled(rows)
+# wrong.k.parts[0].copy_(wrong.k.parts[0][:, swap])  # the scales stay
+# whole.reorder(swap)
+# expected = right.update(0, one, one)[0]
+# assert torch.equal(whole.update(0, one, one)[0], expected)
+# assert (wrong.update(0, one, one)[0] - expected).abs().max() > 50
+# ```
+#
+# </details>
+#
+# **4. When is int4 smaller?** With its tail in float16, from how many tokens on is the `int4`
+# cache of SmolLM2 smaller than the `int8` one?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# 7,200 bytes a token and 368,640 for the tail, against 11,880 a token: from 79 tokens on. For a
+# server with many short conversations the tail is what matters.
+#
+# ```python
+# shorter = next(n for n in range(1, 1000) if 7_200 * n + 368_640 < 11_880 * n)
+# assert shorter == 79
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## What changed
+#
+# Your four guesses, once more: 51.6 %; the keys; 5.0 % against 0.9 %; slower, until the codes are
+# read by the product itself.
+#
+# | Format of SmolLM2-135M | Bits a value | Bytes per token | Change of perplexity, recorded |
+# |---|---|---|---|
+# | float16 | 16 | 23,040 | 0.0 % |
+# | int8 | 8.25 | 11,880 | a tie |
+# | fp8 e4m3 | 8 | 11,520 | +0.8 % |
+# | int4, keys per channel | 5 | 7,200, and a tail | +0.9 % |
+# | int2, keys per channel | 3 | 4,320, and a tail | +45.3 % |
+#
+# ## Next
+#
+# Fewer heads, fewer bits: each token got cheaper. [Lesson 9](09_window.ipynb) asks whether every
+# layer must keep every token.

@@ -47,6 +47,11 @@ IGNORED = [
     ("06_roofline", "threads = f"),
     ("06_roofline", 'print(f"measured: decode'),
     ("06_roofline", 'print("measured: one sequence'),
+    ("08_quantized", "near = "),
+    ("08_quantized", 'print("this run, 256 tokens'),
+    ("08_quantized", 'ways = {\n    "float32'),
+    ("08_quantized", "format_choice = "),
+    ("08_quantized", "format_choice.value"),
 ]
 BONES = [
     "What you need",

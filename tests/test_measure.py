@@ -201,7 +201,8 @@ def pretended(jobs: list[dict]) -> Iterator[tuple[dict, dict]]:
     for job in jobs:
         if job["what"] == "grid":
             spec, _ = kinds.shape(job["model"])
-            exact = spec.nbytes(job["context"], job["batch"], cache_dtype=job["dtype"])
+            size = (job["context"], job["batch"], job["dtype"])
+            exact = kinds.KINDS[job["kind"]].predict(spec, *size)
             beside = 8 * job["batch"]
             found = {"predicted": exact, "held": exact + beside, "bookkeeping": beside}
             found |= {"resident_raw": exact, "resident": exact}

@@ -19,7 +19,8 @@ class Cast:
 
     def encode(self, rows: Tensor) -> list[Tensor]:
         """Rows [..., tokens, d] -> one part, uint8 [..., tokens, d × bytes of the float]."""
-        largest = torch.finfo(self.dtype).max  # beyond it PyTorch's builds differ: NaN or this
+        # Clamped first: what a float8 makes of a larger number differs between builds of PyTorch.
+        largest = min(torch.finfo(self.dtype).max, torch.finfo(rows.dtype).max)
         return [rows.clamp(-largest, largest).to(self.dtype).view(torch.uint8)]
 
     def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -110,18 +111,14 @@ class CodedTokens:
 
     def __init__(self, codec: Codec, cache: KVCache) -> None:
         config, self.codec = cache.config, codec
-        options = {"dtype": cache.dtype, "device": cache.device}
-        block = codec.encode(torch.zeros(1, codec.tokens, config.head_dim, **options))
+        zeros = torch.zeros(1, codec.tokens, config.head_dim, dtype=cache.dtype)
+        block = codec.encode(zeros.to(cache.device))
         shape = (config.n_layers, cache.batch, config.n_kv_heads, cache.capacity // codec.tokens)
         self.parts = [  # each [n_layers, batch, n_kv_heads, blocks, *]
             torch.empty(*shape, part.shape[-1], dtype=part.dtype, device=part.device)
             for part in block
         ]
-
-    @property
-    def held(self) -> list[Tensor]:
-        """Every tensor that is kept; dimension 1 is the batch."""
-        return self.parts
+        self.held = [*self.parts]  # every tensor that is kept; dimension 1 is the batch
 
     def used(self, length: int) -> int:
         """Bytes that a sequence of so many tokens fills."""
@@ -145,18 +142,13 @@ class CodedBlocks(CodedTokens):
 
     def __init__(self, codec: Codec, cache: KVCache) -> None:
         super().__init__(codec, cache)
-        config, options = cache.config, {"dtype": cache.dtype, "device": cache.device}
-        shape = (config.n_layers, cache.batch, config.n_kv_heads, codec.tokens, config.head_dim)
-        self.tail = torch.empty(shape, **options)
-        self.fresh: list[Tensor | None] = [None] * config.n_layers  # rows of the pass under way
-
-    @property
-    def held(self) -> list[Tensor]:
-        return [*self.parts, self.tail]
+        shape = (*self.parts[0].shape[:3], codec.tokens, cache.config.head_dim)
+        self.tail = torch.empty(shape, dtype=cache.dtype, device=cache.device)
+        self.held.append(self.tail)
+        self.fresh: dict[int, Tensor] = {}  # by layer: the rows of the pass under way
 
     def used(self, length: int) -> int:
-        rest = length % self.codec.tokens
-        return super().used(length) + self.tail[:, 0, :, :rest].nbytes
+        return super().used(length) + self.tail[:, 0, :, : length % self.codec.tokens].nbytes
 
     def update(self, layer: int, new: Tensor, lengths: Tensor) -> Tensor:
         """Every row: coded ones read back, then the tail and the new rows as they are."""
@@ -175,10 +167,10 @@ class CodedBlocks(CodedTokens):
         """Code every block that the pass has filled, once and for all; keep the rest as the tail."""
         level = len({*zip(lengths.tolist(), counts.tolist(), strict=True)}) == 1
         each = [slice(None)] if level else [slice(i, i + 1) for i in range(len(counts))]
-        for layer, new in enumerate(self.fresh):
+        while self.fresh:
+            layer, new = self.fresh.popitem()
             for row in each:
                 self.store(layer, row, new[row], int(lengths[row][0]), int(counts[row][0]))
-            self.fresh[layer] = None
 
     def store(self, layer: int, row: slice, new: Tensor, length: int, count: int) -> None:
         full, rest = divmod(length, self.codec.tokens)
@@ -192,43 +184,22 @@ class CodedBlocks(CodedTokens):
         self.tail[layer, row, :, : left.shape[2]] = left
 
 
-class QuantizedCache(KVCache):
-    """Keeps codes instead of rows, in one of FORMATS, and reads them back for attention.
+class CodedCache(KVCache):
+    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
 
-    `only` "keys" or "values" codes one half and keeps the other as float16. Rows must be finite and
-    within ±65,504, the largest float16, because scales are float16.
+    Rows must be finite and within ±65,504, the largest float16, because scales are float16.
     """
 
-    def __init__(
-        self,
-        config: DecoderConfig,
-        batch: int = 1,
-        capacity: int | None = None,
-        format: str = "int8",
-        only: str | None = None,
-        **options,
-    ) -> None:
+    def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
-        if format not in FORMATS:
-            raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
-        if only not in (None, "keys", "values"):
-            raise ValueError(f"only is {only!r}; it must be None, 'keys' or 'values'.")
-        halves = []
-        for name, codec in zip(("keys", "values"), FORMATS[format], strict=True):
-            codec = codec if only in (None, name) else Cast(torch.float16)
-            width = getattr(codec, "width", None) or 8 // min(8, getattr(codec, "bits", 8))
-            if config.head_dim % width:
-                what = f"{format} takes a multiple of {width}"
-                raise ValueError(f"head_dim is {config.head_dim}; {what}.")
-            halves.append((CodedTokens if codec.tokens == 1 else CodedBlocks)(codec, self))
-        self.k, self.v = halves
+        kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
+        self.k, self.v = (kind(codec, self) for kind, codec in zip(kinds, codecs, strict=True))
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
     def nbytes(self) -> int:
         """Bytes of codes, scales, minima and tails, whether tokens fill them or not."""
-        held = self.k.held + self.v.held
-        return sum(part.untyped_storage().nbytes() for part in held)
+        return sum(part.untyped_storage().nbytes() for part in self.k.held + self.v.held)
 
     @property
     def nbytes_used(self) -> int:
@@ -244,19 +215,41 @@ class QuantizedCache(KVCache):
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
     def advance(self, counts: int | Tensor) -> None:
-        before = self.lengths
+        before, stored = self.lengths, min(self.stored)
         super().advance(counts)
-        counts = self.lengths - before
-        if counts.max() > min(self.stored):
+        new = self.lengths - before
+        if new.max() > stored:
             self.lengths = before
-            raise ValueError(f"counts is {counts.tolist()}; the pass stored {min(self.stored)}.")
-        for half in (self.k, self.v) if counts.any() else ():
-            half.advance(before, counts)
+            raise ValueError(f"counts is {new.tolist()}; the pass stored {stored}.")
         self.stored = [0] * self.config.n_layers
+        for half in (self.k, self.v):
+            half.advance(before, new)
 
-    def reset(self) -> None:
-        super().reset()
-        self.stored = [0] * self.config.n_layers
+
+class QuantizedCache(CodedCache):
+    """Lesson 8's cache in one of FORMATS; `only` "keys" or "values" leaves the other half float16."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        batch: int = 1,
+        capacity: int | None = None,
+        format: str = "int8",
+        only: str | None = None,
+        **options,
+    ) -> None:
+        if format not in FORMATS:
+            raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
+        if only not in (None, "keys", "values"):
+            raise ValueError(f"only is {only!r}; it must be None, 'keys' or 'values'.")
+        keys, values = FORMATS[format]
+        plain = Cast(torch.float16)
+        codecs = (plain if only == "values" else keys, plain if only == "keys" else values)
+        for width in (getattr(codec, "width", None) or 1 for codec in codecs):
+            if config.head_dim % width:
+                takes = f"{format} takes a multiple of {width}"
+                raise ValueError(f"head_dim is {config.head_dim}; {takes}.")
+        super().__init__(config, batch, capacity, codecs, **options)
 
     def reorder(self, order: Tensor) -> None:
         """Sequence i becomes a copy of sequence order[i], int64 [batch]: codes, scales, tails, all."""
@@ -268,3 +261,34 @@ class QuantizedCache(KVCache):
         self.lengths = self.lengths[order]
         for part in self.k.held + self.v.held:
             part.copy_(part[:, order.to(part.device)])
+
+
+def attend_codes(q: Tensor, k: list[Tensor], v: list[Tensor], tile: int) -> Tensor:
+    """Attention of one query per head over int8 codes; `tile` tokens at a time become floats.
+
+    q [batch, n_heads, 1, d]; k and v: the codes and scales of a layer, [batch, n_kv_heads, kv_len, *].
+    """
+    (k_codes, k_scales), (v_codes, v_scales) = k, v
+    grouped = q.unflatten(1, (k_codes.shape[1], -1)).squeeze(3)  # [batch, n_kv_heads, group, d]
+    tiles = k_codes.view(torch.int8).split(tile, dim=2)
+    scores = torch.cat([grouped @ codes.to(q.dtype).mT for codes in tiles], dim=-1)
+    scores = scores * (k_scales.mT.to(q.dtype) * q.shape[-1] ** -0.5)
+    weights = (scores.softmax(-1) * v_scales.mT.to(q.dtype)).split(tile, dim=-1)
+    tiles = v_codes.view(torch.int8).split(tile, dim=2)
+    y = torch.zeros_like(grouped)
+    for weight, codes in zip(weights, tiles, strict=True):
+        y += weight @ codes.to(q.dtype)
+    return y.view_as(q)
+
+
+def attend_sums(q: Tensor, k: list[Tensor], v: list[Tensor]) -> Tensor:
+    """The same in products and sums: torch.compile makes one loop of each that reads the codes."""
+    (k_codes, k_scales), (v_codes, v_scales) = k, v
+    grouped = q.unflatten(1, (k_codes.shape[1], -1))  # [batch, n_kv_heads, group, 1, d]
+    keys, values = (codes.view(torch.int8).to(q.dtype) for codes in (k_codes, v_codes))
+    queries = grouped.unbind(2)
+    scores = torch.stack([(query * keys).sum(-1) for query in queries], dim=2)
+    scores = scores * (k_scales.mT.to(q.dtype) * q.shape[-1] ** -0.5)
+    weights = (scores.softmax(-1) * v_scales.mT.to(q.dtype)).unbind(2)
+    y = torch.stack([(weight[..., None] * values).sum(-2) for weight in weights], dim=2)
+    return y.view_as(q)

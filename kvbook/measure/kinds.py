@@ -10,6 +10,7 @@ from kvbook.accounting.errors import shown
 from kvbook.accounting.facts import model
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
+from kvbook.lessons.quantized import QuantizedCache
 
 PLAIN = ("float32", "float16", "bfloat16")
 
@@ -21,6 +22,7 @@ class Kind:
     `build(config, batch, capacity, dtype, device)` makes it. `dtypes` are names that the accounting
     knows. `within` is the share by which storages may differ from the prediction, beside the
     book-keeping; 0 means: to the byte. `reserves` says that a cache takes its whole capacity at once.
+    `beside(spec, dtype)` are the bytes for each sequence that the accounting does not know of.
     """
 
     name: str
@@ -28,10 +30,12 @@ class Kind:
     dtypes: tuple[str, ...] = PLAIN
     within: float = 0.0
     reserves: bool = True
+    beside: Callable[[CacheSpec, str], int] = lambda spec, dtype: 0
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
-        return spec.nbytes(context, batch, cache_dtype=dtype)
+        nbytes = spec.nbytes(context, batch, cache_dtype=dtype)
+        return nbytes + batch * self.beside(spec, dtype)
 
 
 def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], KVCache]:
@@ -43,11 +47,23 @@ def plain(cls: type[KVCache]) -> Callable[[DecoderConfig, int, int, str, str], K
     return build
 
 
+def quantized(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
+    """Lesson 8's cache for rows of float16, in the format that the accounting calls `dtype`."""
+    return QuantizedCache(config, batch, capacity, format=dtype, dtype=torch.float16, device=device)
+
+
+def tail(spec: CacheSpec, dtype: str) -> int:
+    """Bytes of lesson 8's tails for one sequence: with int4, 32 keys a head in float16."""
+    rows = sum(32 * layer.n_kv_heads * layer.k_dim for layer in spec.layers)
+    return 2 * rows if dtype == "int4" else 0
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("growing", plain(GrowingCache), reserves=False),
         Kind("preallocated", plain(PreallocatedCache)),
+        Kind("quantized", quantized, dtypes=("int8", "int4"), reserves=False, beside=tail),
     )
 }
 

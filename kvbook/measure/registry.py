@@ -10,6 +10,8 @@ from typing import Any
 
 RECORDS = {
     "memory": "kvbook.measure.memory",  # what caches hold, against the prediction
+    "quality": "kvbook.measure.quality_points",  # perplexity through caches of fewer bits
+    "codes": "kvbook.measure.codes_points",  # how fast attention reads int8 codes
 }
 """A record's name, and the module whose RECIPE is its recipe."""
 

@@ -1,0 +1,175 @@
+"""The record `quality`: perplexity of SmolLM2-135M read through caches of fewer bits.
+
+Each point holds the losses of one way to keep the cache, as means of blocks of tokens, so that any
+two points can be compared, pair by pair. `rows` compares all of them with the float32 cache.
+"""
+
+from math import exp, isfinite
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvbook.accounting import ConfigError
+from kvbook.accounting.errors import shown
+from kvbook.lessons.cache import KVCache, PreallocatedCache
+from kvbook.lessons.decoder import DecoderConfig
+from kvbook.lessons.quantized import FORMATS, QuantizedCache
+from kvbook.measure.quality import change, token_losses
+from kvbook.measure.registry import Recipe
+from kvbook.models import smollm2
+from kvbook.models.text import devils_dictionary
+
+MODEL = "smollm2-135m"
+PLAIN = "float32"
+"""The format of the point that all others are compared with: lesson 2's cache."""
+BLOCK = 32  # tokens whose losses are averaged; also the tokens of a block of per-channel keys
+CHUNK = 32  # tokens in a pass: what is read is then what decoding one token at a time reads
+ONLY = (None, "keys", "values")
+WHOLE, QUICK = {"tokens": 1024, "stretches": 4}, {"tokens": 128, "stretches": 2}
+
+
+def plan(device: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """A job for each format, and for keys alone and values alone; quick: three formats.
+
+    Raises ConfigError for a model other than SmolLM2-135M: the losses need its weights.
+    """
+    if settings["model"] != MODEL:
+        raise ConfigError(f"model is {shown(settings['model'])}; quality needs {MODEL}.")
+    quick = settings["quick"]
+    names = ("float16", "int8", "int4") if quick else tuple(FORMATS)
+    pairs = [(PLAIN, None), *((name, only) for name in names for only in ONLY)]
+    base = {"what": "quality", "model": MODEL, "device": device, **(QUICK if quick else WHOLE)}
+    return [
+        {**base, "format": name, "only": only}
+        for name, only in pairs
+        if only is None or name not in (PLAIN, "float16")  # the half left alone is float16 anyway
+    ]
+
+
+def build(config: DecoderConfig, batch: int, capacity: int, job: dict[str, Any]) -> KVCache:
+    """The cache of a job, for rows in float32."""
+    if job["format"] == PLAIN:
+        return PreallocatedCache(config, batch, capacity, device=job["device"])
+    name, only = job["format"], job["only"]
+    return QuantizedCache(config, batch, capacity, format=name, only=only, device=job["device"])
+
+
+def bytes_per_token(job: dict[str, Any]) -> int:
+    """Bytes that one more token takes in the job's cache, scales and minima counted, in full blocks."""
+    config = DecoderConfig(**smollm2.CONFIG)
+    cache = build(config, 1, BLOCK, {**job, "device": "meta"})
+    cache.lengths = torch.tensor([BLOCK])
+    return cache.nbytes_used // BLOCK
+
+
+def pieces(count: int, tokens: int) -> Tensor:
+    """Pieces of the text, int64 [count, tokens + 1], spread evenly over it."""
+    ids = torch.tensor(smollm2.tokenizer().encode(devils_dictionary()).ids)
+    step = (len(ids) - tokens - 1) // max(1, count - 1)
+    return torch.stack([ids[i * step : i * step + tokens + 1] for i in range(count)])
+
+
+def quality(
+    model: str, device: str, tokens: int, stretches: int, format: str, only: str | None
+) -> dict[str, Any]:
+    """Teacher-forced losses through one cache, in means of BLOCK tokens, and what a token takes.
+
+    The model computes in float32; every pass of CHUNK tokens reads what the cache gives back.
+    """
+    job = {"format": format, "only": only, "device": device}
+    decoder, _ = smollm2.load(device)
+    ids = pieces(stretches, tokens).to(device)
+    cache = build(decoder.config, stretches, tokens, job)
+    losses = token_losses(decoder, ids, cache, CHUNK).unflatten(1, (-1, BLOCK)).mean(-1)
+    per_token, values = bytes_per_token(job), bytes_per_token({**job, "format": PLAIN}) // 4
+    return {
+        "bits_per_value": 8 * per_token / values,
+        "bytes_per_token": per_token,
+        "perplexity": exp(float(losses.mean())),
+        "losses": [[round(loss, 6) for loss in row] for row in losses.tolist()],
+    }
+
+
+def rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """One dict for each point but the float32 one: what it takes, and its change against that one.
+
+    `format`, `only`, `bits_per_value`, `bytes_per_token`, `perplexity`, `change` (0.02 is +2 %) and
+    `error`, the standard error of the change. Empty where the float32 point is missing.
+    """
+    points = [(point["job"], point["result"]) for point in record["points"]]
+    base = [result["losses"] for job, result in points if job["format"] == PLAIN]
+    if not base:
+        return []
+    baseline, found = torch.tensor(base[0], dtype=torch.float64), []
+    for job, result in points:
+        if job["format"] != PLAIN:
+            losses = torch.tensor(result["losses"], dtype=torch.float64)
+            compared = change(losses, baseline, block=1)  # each already is the mean of a block
+            found.append(
+                {
+                    **{name: job[name] for name in ("format", "only")},
+                    **{name: result[name] for name in ("bits_per_value", "bytes_per_token")},
+                    "perplexity": result["perplexity"],
+                    "change": compared.ratio,
+                    "error": compared.error,
+                }
+            )
+    return found
+
+
+def label(job: dict[str, Any]) -> str:
+    """A job in a few words."""
+    which = f"{job['only']} only" if job["only"] else "keys and values"
+    return f"{job['format']}, {which}, {job['stretches']} x {job['tokens']:,} tokens"
+
+
+def check(point: Any, record: dict[str, Any]) -> None:
+    """Raise ConfigError, one sentence, unless this is a job of this record's plan, with sound numbers."""
+    if not isinstance(point, dict) or point.keys() != {"job", "result"}:
+        raise ConfigError(f"the point {shown(point)} is not a job with its result.")
+    job, result = point["job"], point["result"]
+    try:
+        known = job in plan(record["device"]["type"], record["settings"])
+    except (KeyError, TypeError):
+        raise ConfigError(f"settings is {shown(record['settings'])}; parts are missing.") from None
+    names = {"bits_per_value", "bytes_per_token", "perplexity", "losses"}
+    if not known or not isinstance(result, dict) or result.keys() != names:
+        raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
+    losses = result["losses"]
+    shape = [job["tokens"] // BLOCK] * job["stretches"]
+    if (
+        not isinstance(losses, list)
+        or [len(r) if isinstance(r, list) else 0 for r in losses] != shape
+    ):
+        raise ConfigError(f"{label(job)}: losses has another shape than {shape}.")
+    means = [mean for row in losses for mean in row]
+    numbers = [*(result[name] for name in sorted(names - {"losses"})), *means]
+    for number in numbers:
+        if type(number) not in (int, float) or not isfinite(number):
+            raise ConfigError(f"{label(job)}: {shown(number)} is not a number.")
+    per_token = bytes_per_token(job)
+    expected = {
+        "bytes_per_token": per_token,
+        "bits_per_value": 32 * per_token / bytes_per_token({**job, "format": PLAIN}),
+        "perplexity": exp(fmean(means)),
+    }
+    for name, value in expected.items():
+        if abs(result[name] / value - 1) > 1e-5:
+            raise ConfigError(f"{label(job)}: {name} is {result[name]}, not {value}.")
+
+
+def answer(record: dict[str, Any]) -> str:
+    """A table: bits a value, bytes a token, perplexity and its change, with its standard error."""
+    lines = [f"{'':24}{'bits':>6}{'bytes':>8}{'perplexity':>12}{'change':>10}"]
+    for row in rows(record):
+        name = row["format"] + (f", {row['only']} only" if row["only"] else "")
+        numbers = (
+            f"{row['bits_per_value']:6.2f}{row['bytes_per_token']:8,}{row['perplexity']:12.3f}"
+        )
+        lines.append(f"{name:24}{numbers}{row['change']:+10.2%} ± {row['error']:.2%}")
+    return "\n".join(lines)
+
+
+RECIPE = Recipe(plan=plan, measure={"quality": quality}, check=check, label=label, answer=answer)
