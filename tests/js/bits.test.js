@@ -94,7 +94,7 @@ test("it starts where the lesson's point is, and says what was measured where", 
     "5 bits a value, scales counted: 97 users of 4,096 tokens fit where fp16 holds 30 (Llama 2 7B on one A100 80GB).",
     "The change of perplexity was measured on SmolLM2 135M.",
   ]);
-  assert.equal(plain(text.tradeoffFinding(found)), "5 bits a value change perplexity by +2.30 % ± 0.51 %; int4 per token, 4.5 bits a value, by +27.0 % ± 5.5 %.");
+  assert.equal(plain(text.tradeoffFinding(found, "S")), "On S, 5 bits a value change perplexity by +2.30 % ± 0.51 %; int4 per token, 4.5 bits a value, by +27.0 % ± 5.5 %.");
   assert.ok(found.sample.chosen.relative < found.sample.compared.relative);
   assert.match(text.notes(at(), found, "SmolLM2 135M").join(" "), /Bytes and users are of Llama 2 7B; perplexity is of SmolLM2 135M/);
   assert.doesNotMatch(text.notes(at({ model: "smollm2-135m" }), shown({ model: "smollm2-135m" }), "SmolLM2 135M").join(" "), /Bytes and users are of/);
@@ -139,7 +139,7 @@ test("every format, half, model and GPU that is offered gives figures that can b
   for (const { name } of FORMATS) {
     for (const only of [null, "keys", "values"]) {
       const found = shown({ format: name, only, compare: name });
-      const words = [...text.headline(at(), found, "S"), text.tradeoffFinding(found), text.sampleFinding(found.sample, found), text.channelFinding(found.sample, found)];
+      const words = [...text.headline(at(), found, "S"), text.tradeoffFinding(found, "S"), text.sampleFinding(found.sample, found), text.channelFinding(found.sample, found)];
       assert.doesNotMatch(words.join(), /NaN|undefined|Infinity/);
     }
   }

@@ -34,13 +34,11 @@ export function tradeoff() {
   const ring = svg("circle", { class: "kv-chosen-ring", r: 11 });
   const attributes = { class: "kv-chart", role: "img", "aria-labelledby": title.id, height: HEIGHT };
   const picture = svg("svg", attributes, axes, zero, marks, ring, names);
-  const where = h("span");
-  const legend = h("p", { class: "kv-legend kv-keys" }, ...[null, ...HALVES].map(key), where);
+  const legend = h("p", { class: "kv-legend kv-keys" }, ...[null, ...HALVES].map(key), h("span", {}, "Bars: ± one standard error."));
   const element = h("figure", { class: "kv-chart-figure kv-tradeoff" }, title, picture, legend);
 
   const paint = ({ width, found, measuredOn }) => {
-    setText(title, tradeoffFinding(found));
-    setText(where, `Measured on ${measuredOn}. Bars: ± one standard error.`);
+    setText(title, tradeoffFinding(found, measuredOn));
     if (width === 0) return;
     const { measured, chosen } = found;
     const right = width - MARGIN.right;
