@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import anywidget
 import traitlets
 
 from kvbook.explorer.checks import choice, whole
-from kvbook.lessons.paged import BlockManager, OutOfBlocksError, happen
+from kvbook.lessons.paged import BlockManager, OutOfBlocksError, block_names, happen
 
 Event = tuple[str, str, Any]
 """("arrive", name, prompt), ("grow", name, tokens), ("fork", name, new name), ("finish", name, None)."""
@@ -73,7 +74,7 @@ class PagingExplorer(anywidget.AnyWidget):
         sharing: bool = True,
         step: int | None = None,
         bytes_per_token: int = 46_080,
-        title: str = "This lesson's",
+        title: str = "This lesson’s",
         link: bool = True,
     ) -> None:
         block_size = choice("block_size", block_size, BLOCK_SIZES)
@@ -174,6 +175,7 @@ def replay(
         is_there = name in live
         if is_there != (what == "arrive") and not (what == "fork" and more in live):
             event = (what, name, more)
+            found = _found(manager, more) if what == "arrive" and sharing else 0
             try:
                 copies = happen(manager, live, event) if sharing else _alone(manager, live, event)
             except OutOfBlocksError:
@@ -182,22 +184,16 @@ def replay(
                 sums["copies"] += len(copies)
                 if what == "arrive":
                     sums["asked"] += len(more)
-                    sums["found"] += _found(
-                        more, moments[-1], manager.tables[live[name][0]], block_size
-                    )
+                    sums["found"] += found
         moments.append(now())
     return moments
 
 
-def _found(prompt: Sequence[int], before: Moment, table: Sequence[int], block_size: int) -> int:
-    """Tokens of a prompt that lay in blocks already: the first of its table that were in use or kept."""
-    there = {block for block, n in enumerate(before.ref_counts) if n} | set(before.unused)
-    found = 0
-    for block in table[: (len(prompt) - 1) // block_size]:
-        if block not in there:
-            break
-        found += block_size
-    return found
+def _found(manager: BlockManager, prompt: Sequence[int]) -> int:
+    """Tokens of a prompt that lie in blocks already, before it arrives."""
+    known = manager.pool.block_of
+    names = block_names(prompt[:-1], manager.block_size)
+    return manager.block_size * sum(1 for _ in takewhile(known.__contains__, names))
 
 
 def _alone(

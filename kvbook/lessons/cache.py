@@ -65,7 +65,7 @@ class TokenCount:
 def attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """q [batch, n_heads, q_len, k_dim] over kv_len rows -> [batch, n_heads, q_len, v_dim]."""
     if mask is None and q.shape[2] == 1:
-        rows = q.reshape(len(q), keys.shape[1], -1, q.shape[3])  # [batch, n_kv_heads, group, k_dim]
+        rows = q.reshape(len(q), keys.shape[1], -1, q.shape[3])
         return F.scaled_dot_product_attention(rows, keys, values).reshape(*q.shape[:3], -1)
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
 

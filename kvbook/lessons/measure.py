@@ -54,16 +54,17 @@ def resident_nbytes(trim: bool = False) -> int:
 
 
 def cuda_nbytes() -> dict[str, int]:
-    """What three book-keepers say of the GPU's memory, in bytes; empty without a GPU.
+    """What the book-keepers say of the GPU's memory, in bytes; empty without a GPU.
 
-    PyTorch's allocator: `allocated` in live tensors, `peak` since the last reset, `reserved` from
-    the driver. The driver: `used` on the whole card, by every process.
+    PyTorch's allocator: `requested` by live tensors, `allocated` to them, `peak` of that since the
+    last reset, `reserved` from the driver. The driver: `used` on the whole card, by every process.
     """
     if not torch.cuda.is_available():
         return {}
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
     return {
+        "requested": torch.cuda.memory_stats().get("requested_bytes.all.current", 0),
         "allocated": torch.cuda.memory_allocated(),
         "peak": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.memory_reserved(),

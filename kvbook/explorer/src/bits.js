@@ -51,7 +51,7 @@ function render({ model, el }) {
   root.append(
     status,
     h("div", { class: "kv-split" }, chart.element, facts.element),
-    h("div", { class: "kv-hands" }, controls.element, presets),
+    h("div", { class: "kv-hands" }, presets, controls.element),
     sample,
     formula.element,
     details.element,

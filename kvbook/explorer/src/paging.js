@@ -94,10 +94,10 @@ function render({ model, el }) {
   root.append(
     status,
     steer,
-    h("div", { class: "kv-body" }, pool.element, ways.element, requests.element),
-    h("div", { class: "kv-hands" }, controls.element, presets),
+    h("div", { class: "kv-body" }, pool.element, ways.element, facts.element),
+    h("div", { class: "kv-hands" }, presets, controls.element),
     course.element,
-    facts.element,
+    requests.element,
     formula.element,
     details.element,
   );

@@ -56,7 +56,9 @@ export function errorBars(onChannel) {
       const kind = `kv-error-of-channel${c === sample.channel ? " kv-here" : ""}`;
       return svg("rect", { class: kind, x: x(c) + 0.1 * step, width: 0.8 * step, y: y(error), height: bottom - y(error) });
     });
-    const lines = sample.compared.errors.map((error, c) => svg("path", { class: "kv-error-tick", d: `M${x(c)},${y(error)}h${step}` }));
+    const tick = (kind) => (error, c) => svg("path", { class: kind, d: `M${x(c)},${y(error)}h${step}` });
+    const { errors } = sample.compared;
+    const lines = [...errors.map(tick("kv-error-halo")), ...errors.map(tick("kv-error-tick"))];
     const here = svg("path", { class: "kv-here-mark", d: `M${x(sample.channel + 0.5)},${bottom + 2}l5,9h-10z` });
     content.replaceChildren(...bars, ...(sample.chosen === sample.compared ? [] : lines), here);
   };

@@ -1,5 +1,5 @@
 // The formats: how the keys and the values of a cache are coded. No DOM here.
-import table from "../../formats.json";
+import table from "../../formats.json" with { type: "json" };
 
 export const PLAIN = "float16"; // what the others are held against, and what is not coded is kept in
 export const PART_NAMES = { null: "keys and values", keys: "keys alone", values: "values alone" };

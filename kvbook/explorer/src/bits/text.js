@@ -72,11 +72,11 @@ export function channelFinding({ channel, sizes, chosen, compared }, figures) {
 }
 
 /** The finding of the chart of all that was measured. */
-export function tradeoffFinding({ chosen, compared, measured }) {
+export function tradeoffFinding({ chosen, compared, measured }, measuredOn) {
   if (measured.length === 0) return "Nothing was measured.";
   if (!chosen.row) return `With ${nameOf(chosen)} nothing was measured, so the chart has no ring.`;
   const say = ({ row }) => `${plainBits(row.bits_per_value)} bits a value`;
-  const first = `${say(chosen)} change perplexity by ${change(chosen.row)}`;
+  const first = `On ${measuredOn}, ${say(chosen)} change perplexity by ${change(chosen.row)}`;
   if (!compared.row || compared.row === chosen.row) return `${first}.`;
   return `${first}; ${nameOf(compared)}, ${say(compared)}, by ${change(compared.row)}.`;
 }

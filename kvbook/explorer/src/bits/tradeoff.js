@@ -19,7 +19,8 @@ export function span(rows) {
   const tops = rows.map(({ change: c, error: e }) => 100 * (c + e));
   const lows = rows.map(({ change: c, error: e }) => 100 * (c - e));
   const high = STEPS.find((n) => n >= Math.max(1, ...tops)) ?? Math.max(...tops);
-  const low = Math.min(0, ...lows) < 0 ? -Math.max(0.5, Math.ceil(-Math.min(...lows))) : 0;
+  const least = Math.min(0, ...lows);
+  const low = least < -0.5 ? Math.floor(least) : least < 0 ? -0.5 : 0;
   const ticks = [...(low <= -1 ? [-1] : []), ...STEPS.filter((n) => n <= high)];
   return { low, high, ticks };
 }
@@ -37,7 +38,7 @@ export function tradeoff() {
   const element = h("figure", { class: "kv-chart-figure kv-tradeoff" }, title, picture, legend);
 
   const paint = ({ width, found, measuredOn }) => {
-    setText(title, tradeoffFinding(found));
+    setText(title, tradeoffFinding(found, measuredOn));
     if (width === 0) return;
     const { measured, chosen } = found;
     const right = width - MARGIN.right;
@@ -50,7 +51,7 @@ export function tradeoff() {
       { scale: y, ticks, format: (n) => `${n > 0 ? "+" : n < 0 ? "−" : ""}${Math.abs(n).toLocaleString("en-US")} %` },
       { left: MARGIN.left, right, bottom },
     );
-    const words = svg("text", { class: "kv-axis-title", x: right, y: HEIGHT - 8, "text-anchor": "end" }, `bits a value in ${measuredOn}, scales counted →`);
+    const words = svg("text", { class: "kv-axis-title", x: right, y: HEIGHT - 8, "text-anchor": "end" }, "bits a value, scales counted →");
     axes.replaceChildren(...drawn, words);
     set(zero, { x1: MARGIN.left, x2: right, y1: y(0), y2: y(0) });
     const points = measured.map((row) => ({ row, at: [x(row.bits_per_value), y(100 * row.change)] }));
@@ -88,7 +89,7 @@ function labels(points, here, right) {
   const first = [...named].sort((a, b) => (b === here) - (a === here));
   for (const point of first) {
     const format = formatOf(point.row.format);
-    const text = point === here ? nameOf({ format, only: point.row.only }) : format.short;
+    const text = format.short;
     const long = LETTER * text.length;
     const places = [0, -14, 14, -26, 26].flatMap((step) =>
       [false, true].map((isEnd) => {
@@ -101,7 +102,9 @@ function labels(points, here, right) {
       box.left > MARGIN.left && box.right < right && box.middle > MARGIN.top && box.middle < bottom - 6 &&
       !placed.some((p) => p.left < box.right && box.left < p.right && Math.abs(p.middle - box.middle) < NAME_ROOM) &&
       !points.some(({ at }) => at[0] + 7 > box.left && at[0] - 7 < box.right && Math.abs(at[1] - box.middle) < 12);
-    const place = places.find(isFree) ?? (point === here ? places[1] : null);
+    const left = Math.max(MARGIN.left, Math.min(point.at[0] - long / 2, right - long)); // over whatever is there
+    const forced = { left, right: left + long, middle: Math.max(MARGIN.top, point.at[1] - 22), edge: left, isEnd: false };
+    const place = places.find(isFree) ?? (point === here ? forced : null);
     if (place) placed.push({ ...place, text, isHere: point === here });
   }
   return placed.map(({ edge, middle, text, isEnd, isHere }) =>

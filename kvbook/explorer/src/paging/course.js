@@ -54,4 +54,4 @@ function stairs(heights, x) {
   return `M${x(0)},${heights[0]}${heights.slice(1).map((y, i) => `H${x(i + 1)}V${y}`).join("")}`;
 }
 
-const short = (n) => (n === 0 ? "0" : decimal(n).replace(/\.0+(?=\D)/, ""));
+const short = (n) => (n === 0 ? "0" : decimal(n).replace(/(\.\d*[1-9])0+(?=\D)|\.0+(?=\D)/, "$1"));

@@ -19,7 +19,7 @@ export function factList() {
     Object.values(FACTS).forEach((fact, i) => {
       const [now, then] = [fact(found), before ? fact(before) : null];
       setText(rows[i].value, now);
-      setText(rows[i].rest, then === null || then === now ? "" : `${then} with the start’s settings`);
+      setText(rows[i].rest, then === null || then === now ? "" : `start: ${then}`);
     });
   };
   return { element, show };

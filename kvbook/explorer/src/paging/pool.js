@@ -2,16 +2,17 @@
 import { h, setText } from "../common/dom.js";
 import { blocks, count } from "./text.js";
 
-const MARKS = { taken: "+", shared: "⇄", copied: "⧉", freed: "−", kept: "✓", evicted: "✕" };
+const MARKS = { taken: "+", shared: "=", copied: "←", freed: "−", kept: "~", evicted: "!" };
 const WORDS = {
   taken: "taken",
   shared: "shared or found again",
-  copied: "a copy",
+  copied: "a copy of the block named",
   freed: "freed",
   kept: "freed, rows kept",
   evicted: "taken; what it kept is lost",
 };
 const NARROW_FROM = 60; // blocks, from which there is no room for numbers
+const WIDE_TO = 20; // blocks, up to which there is room for more
 
 export function pool() {
   const caption = h("p", { class: "kv-chart-title" });
@@ -27,6 +28,7 @@ export function pool() {
       h("span", { class: "kv-block" }, h("span", { class: "kv-block-name" }), h("span", { class: "kv-box" }, h("span", { class: "kv-rows" })));
     cells.replaceChildren(...Array.from({ length: n }, cell));
     cells.classList.toggle("kv-narrow", n >= NARROW_FROM);
+    cells.classList.toggle("kv-wide", n <= WIDE_TO);
   };
 
   /** `picked` is the request whose blocks are marked, or null. */
@@ -40,7 +42,7 @@ export function pool() {
       const move = moveOf(here, block);
       cell.className = `kv-block kv-${stateOf(here, block)}${move ? ` kv-lit kv-was-${move}` : ""}${own.has(block) ? " kv-picked" : ""}`;
       box.style.setProperty("--kv-part", here.fill[block] / blockSize);
-      setText(name, `${block}${owners > 1 ? `\u00a0×${owners}` : ""}${move ? `\u00a0${MARKS[move]}` : ""}`);
+      setText(name, `${block}${owners > 1 ? `\u00a0×${owners}` : ""}${move ? `\u00a0${markOf(here, block, move)}` : ""}`);
     }
     setText(caption, captionOf(here, numBlocks));
     cells.setAttribute("aria-label", `The pool: ${captionOf(here, numBlocks)}`);
@@ -62,10 +64,16 @@ export function stateOf({ refCounts, kept }, block) {
   return kept.has(block) ? "kept" : "free";
 }
 
+/** A block's mark; a copy tells of which block. */
+function markOf({ last }, block, move) {
+  return move === "copied" ? `${MARKS.copied}${last.moves.get(block).from}` : MARKS[move];
+}
+
 function captionOf({ inUse, refCounts, kept }, numBlocks) {
   const shared = refCounts.filter((n) => n > 1).length;
+  const sharing = shared === 0 ? "none" : count(shared);
   const rest = kept.size > 0 ? `; ${count(kept.size)} of the free ones keep their rows` : "";
-  return `${count(inUse)} of ${blocks(numBlocks)} in use, ${count(shared)} shared${rest}.`;
+  return `${count(inUse)} of ${blocks(numBlocks)} in use, ${sharing} shared${rest}.`;
 }
 
 function legend() {

@@ -9,6 +9,7 @@ export function presetsFor(start, timelines) {
   return [
     ...(others.length > 1 ? others : []),
     { label: "Sharing off", changes: { sharing: false } },
+    { label: "Half the pool", changes: settle(start, { poolTokens: Math.ceil(start.poolTokens / 2) }, timelines) },
     ...(larger ? [{ label: `Blocks of ${larger}`, changes: { blockSize: larger } }] : []),
     ...(smaller ? [{ label: smaller === 1 ? "Blocks of 1 token" : `Blocks of ${smaller}`, changes: { blockSize: smaller } }] : []),
   ];

@@ -29,5 +29,5 @@ function row({ name, length, table }, { refCounts }, onPick) {
     ...(own.length > 0 ? [h("span", { class: "kv-run kv-run-own" }, `own ${runs(own)}`)] : []),
   ];
   const press = button(name, () => onPick(name), { "aria-label": `Blocks of ${name}` });
-  return h("li", {}, press, h("span", {}, `${tokens(length)}, ${blocks(table.length)}`), ...parts);
+  return h("li", {}, press, h("div", {}, h("span", {}, `${tokens(length)}, ${blocks(table.length)}`), h("div", { class: "kv-runs" }, ...parts)));
 }

@@ -9,8 +9,8 @@ export function settings(go) {
     timeline: select("Requests", (text) => go({ timeline: Number(text) })),
     blockSize: select("Block size", (text) => go({ blockSize: Number(text) })),
     sharing: select("Sharing", (text) => go({ sharing: text === "on" })),
-    poolTokens: number("Pool, tokens", { low: 1, high: MAX_POOL }, (poolTokens) => go({ poolTokens })),
-    maxLen: number("Longest length, tokens", { low: 1, high: MAX_POOL }, (maxLen) => go({ maxLen })),
+    poolTokens: number("Pool", { low: 1, high: MAX_POOL, unit: "tokens" }, (poolTokens) => go({ poolTokens })),
+    maxLen: number("Longest length", { low: 1, high: MAX_POOL, unit: "tokens" }, (maxLen) => go({ maxLen })),
   };
   const element = h("div", { class: "kv-main" }, h("div", { class: "kv-fields kv-choices" }, ...Object.values(of).map(({ element: one }) => one)));
   const show = (state, timelines) => {

@@ -1,4 +1,5 @@
 // What the explorer says. No DOM here.
+import { bytes } from "../common/format.js";
 import { count, decimal } from "../common/units.js";
 
 const NB = "\u00a0"; // a number is not torn from its unit
@@ -13,14 +14,14 @@ export function percent(share) {
   return `${Math.round(100 * share)}${NB}%`;
 }
 
-/** The answer: what paging wastes; what the others would; what has just happened. */
-export function headline({ ways, here, step, states }) {
+/** The answer: what blocks hold and what reserving would; what of it is waste; what has just happened. */
+export function headline({ ways, here, step, states, bytesPerToken: each }) {
   const aside = `Event ${step} of ${states.length - 1}. ${eventLine(here)}`;
   if (here.requests.length === 0) return ["No request is live: nothing is held.", "", aside];
   const { maximum, exact, paged } = ways;
   return [
-    `Paging wastes ${percent(paged.share)} of what it holds.`,
-    `Reserving the longest length wastes ${percent(maximum.share)}, reserving each request’s own final length ${percent(exact.share)}.`,
+    `Blocks hold ${bytes(paged.held * each)}; longest lengths would hold ${bytes(maximum.held * each)}.`,
+    `Waste: ${percent(paged.share)} of the blocks’ room, ${percent(maximum.share)} of the longest lengths’, ${percent(exact.share)} of the requests’ own final lengths’.`,
     aside,
   ];
 }
@@ -77,9 +78,9 @@ export const WAYS = {
   paged: "Paged",
 };
 
-/** What a way holds, in bytes, and the part that is waste. */
+/** What a way holds, in bytes, and the share that is waste. */
 export function wayLine({ held, waste, share }, bytesPerToken) {
-  return `${decimal(held * bytesPerToken)}, waste ${decimal(waste * bytesPerToken)} = ${percent(share)}`;
+  return `${decimal(held * bytesPerToken)}, ${waste === 0 ? "no" : percent(share)} waste`;
 }
 
 /** Blocks as runs: [0, 1, 2, 5] -> "0–2, 5". */
@@ -98,13 +99,13 @@ export function formulaLines({ here, ways, blockSize, bytesPerToken, numBlocks }
   const { maximum, exact, paged } = ways;
   const each = `${count(bytesPerToken)}${NB}B`;
   const n = here.requests.length;
-  const bytes = (held) => decimal(held * bytesPerToken);
+  const size = (held) => decimal(held * bytesPerToken);
   return {
-    paged: `${blocks(here.inUse)} × ${tokens(blockSize)} × ${each} = ${bytes(paged.held)}`,
-    "its rows": `${tokens(paged.rows)} × ${each} = ${bytes(paged.rows)}`,
-    "final lengths": `${tokens(exact.held)} × ${each} = ${bytes(exact.held)}`,
-    "longest lengths": `${count(n)} × ${tokens(maxLen)} × ${each} = ${bytes(maximum.held)}`,
-    pool: `${blocks(numBlocks)} × ${tokens(blockSize)} × ${each} = ${bytes(numBlocks * blockSize)}`,
+    paged: `${blocks(here.inUse)} × ${tokens(blockSize)} × ${each} = ${size(paged.held)}`,
+    "its rows": `${tokens(paged.rows)} × ${each} = ${size(paged.rows)}`,
+    "final lengths": `${tokens(exact.held)} × ${each} = ${size(exact.held)}`,
+    "longest lengths": `${count(n)} × ${tokens(maxLen)} × ${each} = ${size(maximum.held)}`,
+    pool: `${blocks(numBlocks)} × ${tokens(blockSize)} × ${each} = ${size(numBlocks * blockSize)}`,
   };
 }
 

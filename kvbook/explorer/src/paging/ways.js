@@ -4,8 +4,7 @@ import { decimal, wayLine, WAYS } from "./text.js";
 
 export function wayBars() {
   const rows = Object.entries(WAYS).map(([name, words]) => barOf(name, words));
-  const end = h("span", { class: "kv-pool-end" });
-  const tracks = h("div", { class: "kv-ways", role: "img" }, ...rows.map(({ element }) => element), end);
+  const tracks = h("div", { class: "kv-ways", role: "img" }, ...rows.map(({ element }) => element));
   const legend = h(
     "p",
     { class: "kv-legend kv-keys" },
@@ -20,9 +19,8 @@ export function wayBars() {
     const most = Math.max(poolTokens, ...Object.values(ways).map(({ held }) => held));
     const shared = here.fill.reduce((sum, n, block) => sum + (here.refCounts[block] > 1 ? n : 0), 0);
     for (const { name, show: one } of rows) {
-      one(ways[name], name === "paged" ? shared : 0, most, bytesPerToken);
+      one(ways[name], name === "paged" ? shared : 0, { most, poolTokens, bytesPerToken });
     }
-    end.style.setProperty("--kv-at", poolTokens / most);
     const words = rows.map(({ name, words: way }) => `${way}: ${wayLine(ways[name], bytesPerToken)}`);
     tracks.setAttribute("aria-label", `${words.join(". ")}. The pool: ${decimal(poolTokens * bytesPerToken)}.`);
   };
@@ -35,10 +33,12 @@ function swatch(kind, words) {
 
 function barOf(name, words) {
   const fills = Object.fromEntries(["rows", "shared", "waste"].map((part) => [part, h("span", { class: `kv-fill kv-fill-${part}` })]));
+  const end = h("span", { class: "kv-pool-end" });
   const value = h("span", { class: "kv-way-value" });
   const line = h("p", { class: "kv-way-line" }, h("strong", {}, words), " ", value);
-  const element = h("div", { class: "kv-way" }, line, h("span", { class: "kv-way-track" }, ...Object.values(fills)));
-  const show = (way, shared, most, bytesPerToken) => {
+  const element = h("div", { class: "kv-way" }, line, h("span", { class: "kv-way-track" }, ...Object.values(fills), end));
+  const show = (way, shared, { most, poolTokens, bytesPerToken }) => {
+    end.style.setProperty("--kv-at", poolTokens / most);
     const size = (part, n) => {
       fills[part].style.setProperty("--kv-size", n / most);
       fills[part].hidden = n === 0;
