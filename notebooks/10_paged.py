@@ -1193,7 +1193,7 @@ assert (found_rows - expected).abs().max() < 1e-4
 print(f"{len(table)} blocks, one after the other: the same attention")
 
 # %% [markdown]
-# In Python the loop is slower than the copy, because it makes a call for every block. In a GPU kernel
+# In Python the loop is no gain, because it makes several calls for every block. In a GPU kernel
 # the loop runs inside, and the blocks are read once, straight from where they lie. vLLM's
 # PagedAttention did this first (Kwon et al. 2023), and FlashAttention takes a block table, too. This
 # book has no record of such a kernel on a GPU yet, so it states no figure for one.
