@@ -399,8 +399,8 @@ plt.show()
 # With blocks 99.5 % of what is taken holds tokens, 20 conversations run at the same time on average
 # instead of 8.8, and there are 2.3 times fewer steps. A step with more users takes longer, so this is
 # not yet a speed-up: lesson 6 says how much longer. (All averages include the end, when nobody waits
-# any more and the memory runs empty. That is why the last bar is the shortest.) And 29 % of the tokens
-# were computed twice. How much to spare is a choice:
+# any more and the memory runs empty. That is why the last bar is the shortest.) And as
+# many tokens as 29 % of all were computed once more. How much to spare is a choice:
 
 # %%
 for spare in (16, 128, 512):
@@ -409,14 +409,14 @@ for spare in (16, 128, 512):
     assert f"{again_then:,} {len(steps):,}" in ("67,376 5,280", "41,424 5,376", "10,960 6,144")
 
 # %% [markdown]
-# With little to spare, nearly half of all tokens are computed twice. With much, fewer conversations run.
-# Some servers move a conversation's rows to main memory instead of computing them again.
+# With little to spare, nearly half as many tokens as there are must be computed once more. With much,
+# fewer conversations run and there are more steps. Some servers move a conversation's rows to main memory instead of computing them again.
 
 # %% [markdown]
 # ### The tensors below
 #
-# Keys and values of all sequences lie in the blocks of one pool, reserved once. This is also the first
-# cache whose rows are not in order, so attention needs a copy that is: `gather`.
+# Keys and values of all sequences lie in the blocks of one pool, reserved once. A sequence's
+# rows do not lie in order there, so attention needs a copy in which they do: `gather`.
 
 
 # %% tags=["export"]
@@ -486,12 +486,12 @@ def gather(rows: Tensor, block_table: Tensor) -> Tensor:
 # %% [markdown]
 # Three traps lie in `update`.
 #
-# - Blocks are taken in the first layer of a pass. The other layers must find the same ones, and so must a pass
-#   that broke off and is tried again.
+# - Blocks are taken in the first layer of a pass. The other layers must find the same ones, and so must
+#   a pass that broke off and is tried again.
 # - A block that was given back keeps its rows. The next owner's gathered copy shows them behind its last
 #   token. As in lesson 2 a mask is not enough, so they are cleared in the copy.
-# - The rows of a batch have tables of different lengths. What fills up a shorter table is block 0, which may be
-#   anyone's. It must be cleared too.
+# - The rows of a batch have tables of different lengths. What fills up a shorter table is block 0, which
+#   may be anyone's. It must be cleared too.
 
 
 # %% tags=["export"]
@@ -759,8 +759,8 @@ class BlockManager(SharedTables):
 # `remember` is called after the pass. A block that is named when it is taken could be found before its
 # rows are computed.
 #
-# Watch it with ten blocks of four. Five conversations begin with the same eight tokens or with thirteen
-# others. One of them has to wait.
+# Watch it with ten blocks of four. The prompts of A, B and E begin with the same eight tokens, D and G
+# have the same thirteen, and C is a fork. One of them has to wait.
 
 
 # %% tags=["export"]
@@ -849,7 +849,7 @@ assert manager.pool.num_free_blocks == 10
 
 # %% [markdown]
 # Read it from the top. B takes two of A's blocks. C is a fork of A; when it grows, block 3 is copied to
-# 5. F asks for three blocks while two are free, gets none, and waits. When it comes in, block 2 loses
+# block 5. F asks for three blocks while two are free, gets none, and waits. When it comes in, block 2 loses
 # its rows: it was unused for longest. G has D's prompt. D is gone, but three of its blocks are found.
 # For the thirteenth token G needs one more, and block 8, where D went on, is now the one unused for
 # longest. In the end all ten are free. None was lost.
@@ -1193,7 +1193,7 @@ assert (found_rows - expected).abs().max() < 1e-4
 print(f"{len(table)} blocks, one after the other: the same attention")
 
 # %% [markdown]
-# In Python the loop is slower than the copy, because it makes a call for every block. In a GPU kernel
+# In Python the loop is no gain, because it makes several calls for every block. In a GPU kernel
 # the loop runs inside, and the blocks are read once, straight from where they lie. vLLM's
 # PagedAttention did this first (Kwon et al. 2023), and FlashAttention takes a block table, too. This
 # book has no record of such a kernel on a GPU yet, so it states no figure for one.
