@@ -14,7 +14,7 @@
 #
 # You will build a cache that keeps small codes instead of numbers: 8, 4 or 2 bits each. The bytes
 # are easy to count, if you do not forget the scales. The quality must be measured, and it depends
-# more on *which* values share a scale than on you might think. The speed will disappoint you
+# more on *which* values share a scale than you might think. The speed will disappoint you
 # first.
 
 # %% [markdown]
@@ -558,7 +558,7 @@ for job, found in grid:
     assert beside == 8 * job["batch"]
 
 # %% tags=["nbval-ignore-output"]
-near = "allocated" if device == "cuda" else "resident"
+near = "requested" if device == "cuda" else "resident"
 for job, found in grid:
     print(f"{job['dtype']}: {near} {found[near] / found['predicted']:.1%} of the prediction")
 
