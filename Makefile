@@ -5,8 +5,9 @@ BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 NODE    := node_modules/.package-lock.json
 SITE    := _build/html
+TWO     := -n 2 --dist loadfile# two processes, each test module in one of them
 OUT     := measurements/mine.json
-BENCH   := measurements/decode_mine.json
+MINE    := mine
 
 # The same settings for every run. Threads that wait give their core to others: these runs share cores.
 export PYTHONHASHSEED := 0
@@ -25,11 +26,11 @@ book: $(READY) ## build the static book into _build/html
 	@echo "The book is built: open $(SITE)/index.html in a browser."
 
 test: node-found browser-found check ## run every check: the fast part, every lesson again, the built book in a real browser
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 \
+	$(BIN)/python -m pytest $(TWO) --nbval --nbval-current-env --nbval-cell-timeout 180 \
 		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book
 	@rm -rf $(SITE)
 	@$(MAKE) --no-print-directory book
-	$(BIN)/python -m pytest -m "book or browser"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "book or browser"
 
 check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, copies, unit tests
 	$(BIN)/ruff check .
@@ -38,7 +39,7 @@ check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, c
 	$(BIN)/python tools/lessons.py --check
 	node tools/bundle.mjs --check && node tools/vendor.mjs --check
 	node --test tests/js/*.test.js
-	$(BIN)/python -m pytest -m "not book and not browser"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not book and not browser"
 
 lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks from notebooks/*.py, and execute what changed
 	node tools/bundle.mjs && node tools/vendor.mjs
@@ -50,8 +51,9 @@ lab: $(READY) model ## open the lessons in JupyterLab
 measure: $(READY) ## fill caches of many shapes and compare with the prediction; OUT=measurements/NAME.json names the record
 	@$(BIN)/python -m kvbook measure --out $(OUT)
 
-bench: $(READY) ## time decode steps beside transformers'; BENCH=measurements/NAME.json names the record
-	@$(BIN)/python -m kvbook measure --what decode --out $(BENCH)
+bench: $(READY) ## time decode steps beside transformers', and paging's book-keeping; MINE=NAME names the records
+	@$(BIN)/python -m kvbook measure --what decode --out measurements/decode_$(MINE).json
+	@$(BIN)/python -m kvbook measure --what blocks --out measurements/blocks_$(MINE).json
 
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs
