@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from kvbook.accounting import CacheSpec, ConfigError, cache_spec
 from kvbook.accounting.errors import shown
@@ -12,8 +13,8 @@ from kvbook.accounting.latent import with_latent
 from kvbook.accounting.spec import Policy
 from kvbook.accounting.whatif import what_if
 from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
-from kvbook.lessons.decoder import DecoderConfig
-from kvbook.lessons.gqa import LatentCache, LatentConfig
+from kvbook.lessons.decoder import Attention, DecoderConfig
+from kvbook.lessons.gqa import LatentAttention, LatentCache, LatentConfig
 from kvbook.lessons.paged import PagedCache
 from kvbook.lessons.quantized import QuantizedCache
 from kvbook.lessons.window import HybridCache
@@ -42,6 +43,7 @@ class Kind:
     beside: Callable[[CacheSpec, str], int] = lambda spec, dtype: 0
     few: bool = False
     policy: Policy = "exact"  # how the accounting counts the tokens of a sequence
+    attention: type[nn.Module] = Attention  # with which a decoder can use it
 
     def predict(self, spec: CacheSpec, context: int, batch: int, dtype: str) -> int:
         """Bytes that lesson 3's accounting expects for K and V."""
@@ -118,6 +120,7 @@ KINDS = {
             latent,
             ("float16",),
             of=lambda spec: with_latent(spec, LATENT, TURNED),
+            attention=LatentAttention,
             few=True,
         ),
         Kind(

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from kvbook.lessons.decoder import Attention, Decoder
 from kvbook.lessons.measure import Watch, held_nbytes
 from kvbook.measure.benches.bench import Bench, Point
 from kvbook.measure.benches.models import CONFIGS, decoder
@@ -21,7 +22,10 @@ def transient(model: str, kind: str, dtype: str, context: int, device: str) -> d
     back is not seen.
     """
     cache = KINDS[kind].build(CONFIGS[model], 1, context, dtype, device)
-    ours = decoder(model, str(cache.dtype).removeprefix("torch."), device)
+    if KINDS[kind].attention is Attention:
+        ours = decoder(model, str(cache.dtype).removeprefix("torch."), device)
+    else:  # no weights were trained for it
+        ours = Decoder(cache.config, KINDS[kind].attention).to(device, cache.dtype)
     fill(cache, context - 2, -(-context // 4))
     token = torch.ones(1, 1, dtype=torch.long, device=device)
     ours(token, cache)  # what PyTorch sets up once
