@@ -156,9 +156,9 @@ class BlockRows(KVCache):
             num_blocks = batch * -(-config.max_seq_len // block_size)
         self.tables = tables(num_blocks, block_size)
         self.capacity = num_blocks * block_size
-        shape = (config.n_layers, config.n_kv_heads, num_blocks, block_size, config.head_dim)
-        self.k = torch.empty(shape, dtype=self.dtype, device=self.device)
-        self.v = torch.empty(shape, dtype=self.dtype, device=self.device)
+        shape = (config.n_layers, config.n_kv_heads, num_blocks, block_size)
+        self.k = torch.empty(*shape, self.k_dim, dtype=self.dtype, device=self.device)
+        self.v = torch.empty(*shape, self.v_dim, dtype=self.dtype, device=self.device)
         self.reset()
 
     def reset(self) -> None:
