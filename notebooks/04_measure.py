@@ -41,6 +41,7 @@
 import ctypes
 import os
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -86,18 +87,22 @@ MB, MiB = 10**6, 2**20
 
 # %% tags=["export"]
 def tensors(obj: Any, seen: dict[int, Any] | None = None) -> Iterator[Tensor]:
-    """Every tensor that an object reaches: its attributes, in lists, tuples, dicts, sets."""
+    """Every tensor that an object reaches: attributes, gradients, lists, tuples, dicts, sets, deques.
+
+    Not what a closure, a functools.partial or another library's container hides.
+    """
     seen = {} if seen is None else seen
     if id(obj) in seen or isinstance(obj, type | ModuleType):
         return
     seen[id(obj)] = obj  # keeps it alive, so that no other object gets its id
     if isinstance(obj, Tensor):
         yield obj
+        yield from tensors(obj.grad if obj.is_leaf else None, seen)
     slots = [name for cls in type(obj).__mro__ for name in getattr(cls, "__slots__", ())]
     parts = [*getattr(obj, "__dict__", {}).values(), *(getattr(obj, s, None) for s in slots)]
     if isinstance(obj, dict):
         parts += [*obj.keys(), *obj.values()]
-    elif isinstance(obj, list | tuple | set | frozenset):
+    elif isinstance(obj, list | tuple | set | frozenset | deque):
         parts += obj
     for part in parts:
         yield from tensors(part, seen)
@@ -196,8 +201,8 @@ del cache
 # %% [markdown]
 # ### What the GPU takes
 #
-# On a GPU four book-keepers stand in a row. Your tensors **requested** some bytes. PyTorch's allocator
-# rounds: up to 512 bytes for a tensor below 1 MiB. A larger one gets a part of a piece, and if 1 MiB or
+# On a GPU four book-keepers stand in a row. (What follows was read in the source of PyTorch's allocator,
+# `CUDACachingAllocator.cpp`, and not run for this page.) Your tensors **requested** some bytes. The allocator rounds: up to 512 bytes for a tensor below 1 MiB. A larger one gets a part of a piece, and if 1 MiB or
 # less would be left over, all of it; so **allocated** can be up to 1 MiB more for each such tensor. The allocator
 # gets its pieces from the driver and keeps them: that is **reserved**. The driver sees these pieces, the CUDA context of some hundred MB, and
 # all other processes. `nvidia-smi` shows the driver's view, which is why it never agrees with your sum.
@@ -244,8 +249,8 @@ class Watch(TorchDispatchMode):
     """Sees every operation inside a `with` block: bytes alive, their peak, bytes of rows written.
 
     `live` and `peak` count the storages of `held` (any objects) and of what is made in the block.
-    `written` counts what torch.cat and writing into part of a tensor write. What an operation
-    uses inside and gives back before it ends is not seen.
+    `written` counts the results of torch.cat, and what copies and indexed writes of tensors write.
+    What an operation uses inside and gives back before it ends is not seen.
     """
 
     def __init__(self, *held: Any) -> None:
@@ -431,7 +436,7 @@ assert all(len(found["seconds"]) == 5 for found in steps.values())
 #
 # By its **process** it can be much more: see the second table. Each new tensor is a row longer than the one that
 # was dropped, so it does not fit into the hole, and the C library keeps the holes. How many depends on
-# the sizes and on the C library. They come back with `malloc_trim`; nothing calls it for you.
+# the sizes and on the C library. As above, `malloc_trim` gives them back; nothing calls it for you.
 
 # %%
 whole = torch.zeros(30, 2, 4, 3, 512, 64, dtype=torch.float16)
@@ -446,8 +451,8 @@ del whole
 # %% [markdown]
 # So the first claim is wrong for the tensors and can be half right for the process, by a reason that it does not name.
 # The second is right about the bytes. What the copying costs in time you see in the table of steps: for the
-# growing cache it rises with the text. These times hold the cache's work alone, without a model around
-# it, and they are of one machine.
+# growing cache it rises with the text. These times hold the cache's work and the making of the rows that are fed,
+# without a model around it, and they are of one machine.
 
 # %% [markdown]
 # ### What a pass adds
@@ -478,8 +483,8 @@ assert passes[1]["activations"] < passes[1]["cache"]
 
 # %% [markdown]
 # If the decoder computes logits for all 256 tokens, these alone take 50.3 MB, four times the cache. Only
-# the last ones are used. With `last_only` all that the watcher sees a pass add is less than the cache. This is why
-# servers do not compute logits for a whole prompt.
+# the last ones are used. With `last_only` all that the watcher sees a pass add is less than the cache. So do not
+# compute logits that nobody asks for.
 
 # %%
 assert f"{logits / passes[0]['cache']:.0f}" == "4"
@@ -488,9 +493,10 @@ assert f"{logits / passes[0]['cache']:.0f}" == "4"
 # ### Until nothing is left
 #
 # Last, the question of the next lesson: how much fits? Let a process map 128 MiB of addresses more than it
-# has, and no byte beyond: the system refuses the rest (`RLIMIT_AS`, the only limit on memory that Linux
-# enforces for one process; it counts what is reserved, filled or not). Then find the longest preallocated cache that
-# can really be created and filled, for several batches. A growing cache ends earlier, by what the last table showed. On a GPU the same cell takes what you allow of
+# has, and no byte beyond: the system refuses the rest (`RLIMIT_AS`, a limit on addresses:
+# it counts what is reserved, filled or not). Then find the longest preallocated cache that
+# can really be created and filled, for several batches. (A growing cache is not asked: it has no room that it could
+# reserve, and its process takes more, as the table of steps showed.) On a GPU the same cell takes what you allow of
 # the card.
 
 # %%
@@ -558,6 +564,7 @@ def by_kind(kept: dict) -> list[tuple[str, float]]:
     return list(off.items())
 
 
+# %%
 def show(name: str, kept: dict) -> None:
     device, versions = kept["device"], kept["versions"]
     print(f"{name}, {kept['date'][:10]}: {device['name']} ({device['type']}), ", end="")

@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -452,3 +453,11 @@ def test_what_a_gpu_allocates_is_explained_by_its_rule() -> None:
     assert record.unexplained(job, result) == []
     for wrong in ({"requested": 2 * exact}, {"allocated": exact - 1}, {"allocated": exact + 2**21}):
         assert record.unexplained(job, result | wrong)
+
+
+def test_gradients_and_deques_are_held_too() -> None:
+    layer = torch.nn.Linear(10, 10)
+    assert held_nbytes(layer) == 440
+    layer(torch.ones(1, 10)).sum().backward()
+    assert held_nbytes(layer) == 880
+    assert held_nbytes(deque([torch.zeros(3), {torch.zeros(2): 1}])) == 20

@@ -376,3 +376,20 @@ def test_the_probe_measures_rates_and_the_roof_is_the_best() -> None:
 
 def test_the_docstring_tells_the_truth() -> None:
     assert doctest.testmod(roofline) == (doctest.TestResults(0, 5))
+
+
+def test_a_count_needs_a_cache_that_counts_and_leaves_no_hook_behind() -> None:
+    model = Decoder(DecoderConfig(31, 12, 2, 3, 1, 4, 8, 16))
+    cache = PreallocatedCache(model.config)
+    with pytest.raises(
+        ValueError, match="cache is a PreallocatedCache; it must be a CountingCache"
+    ):
+        count_pass(model, torch.ones(1, 3, dtype=torch.long), cache)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_probe_is_run_before_it_is_asked() -> None:
+    with pytest.raises(ValueError, match="run\\(\\) first"):
+        Probe("cpu", 2**15, 2).best()
+    with pytest.raises(ValueError, match="read_nbytes is 32768.0"):
+        Probe("cpu", 2**15 / 1.0, 2)

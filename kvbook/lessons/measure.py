@@ -3,6 +3,7 @@
 import ctypes
 import os
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,18 +15,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def tensors(obj: Any, seen: dict[int, Any] | None = None) -> Iterator[Tensor]:
-    """Every tensor that an object reaches: its attributes, in lists, tuples, dicts, sets."""
+    """Every tensor that an object reaches: attributes, gradients, lists, tuples, dicts, sets, deques.
+
+    Not what a closure, a functools.partial or another library's container hides.
+    """
     seen = {} if seen is None else seen
     if id(obj) in seen or isinstance(obj, type | ModuleType):
         return
     seen[id(obj)] = obj  # keeps it alive, so that no other object gets its id
     if isinstance(obj, Tensor):
         yield obj
+        yield from tensors(obj.grad if obj.is_leaf else None, seen)
     slots = [name for cls in type(obj).__mro__ for name in getattr(cls, "__slots__", ())]
     parts = [*getattr(obj, "__dict__", {}).values(), *(getattr(obj, s, None) for s in slots)]
     if isinstance(obj, dict):
         parts += [*obj.keys(), *obj.values()]
-    elif isinstance(obj, list | tuple | set | frozenset):
+    elif isinstance(obj, list | tuple | set | frozenset | deque):
         parts += obj
     for part in parts:
         yield from tensors(part, seen)
@@ -76,8 +81,8 @@ class Watch(TorchDispatchMode):
     """Sees every operation inside a `with` block: bytes alive, their peak, bytes of rows written.
 
     `live` and `peak` count the storages of `held` (any objects) and of what is made in the block.
-    `written` counts what torch.cat and writing into part of a tensor write. What an operation
-    uses inside and gives back before it ends is not seen.
+    `written` counts the results of torch.cat, and what copies and indexed writes of tensors write.
+    What an operation uses inside and gives back before it ends is not seen.
     """
 
     def __init__(self, *held: Any) -> None:

@@ -35,8 +35,13 @@ class CountingCache(PreallocatedCache):
 
 @torch.no_grad()
 def count_pass(model: Decoder, ids: Tensor, cache: CountingCache) -> Work:
-    """What a pass over ids [batch, q_len] computes and moves, by hooks; logits of the last."""
-    flops = nbytes = 0
+    """What a pass over ids [batch, q_len] computes and moves, by hooks; logits of the last.
+
+    Raises ValueError for a cache that does not count.
+    """
+    if not hasattr(cache, "attention_flops"):
+        raise ValueError(f"cache is a {type(cache).__name__}; it must be a CountingCache.")
+    cache.attention_flops = cache.cache_bytes = flops = nbytes = 0
     weights: dict[nn.Module, Tensor] = {
         layer: layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)
     }
@@ -53,7 +58,6 @@ def count_pass(model: Decoder, ids: Tensor, cache: CountingCache) -> Work:
 
     hooks = [layer.register_forward_hook(linear) for layer in weights]
     hooks.append(model.norm.register_forward_hook(unembedding))
-    cache.attention_flops = cache.cache_bytes = 0
     try:
         model(ids, cache, last_only=True)
     finally:
@@ -81,9 +85,10 @@ class Probe:
     """
 
     def __init__(self, device: str, read_nbytes: int = 2**29, width: int = 1024) -> None:
-        if read_nbytes < 2**15 or width < 1:
+        is_int = type(read_nbytes) is type(width) is int
+        if not is_int or read_nbytes < 2**15 or width < 1:
             raise ValueError(
-                f"read_nbytes is {read_nbytes} and width {width}; at least 32768 and 1."
+                f"read_nbytes is {read_nbytes} and width {width}; int, at least 32768 and 1."
             )
         self.tall = torch.ones(read_nbytes // 2**15, 2**13, device=device)
         self.vector = torch.ones(2**13, device=device)
@@ -99,4 +104,6 @@ class Probe:
 
     def best(self) -> Device:
         """The roof: the fastest that was seen, since other work can only slow a run down."""
+        if not self.bytes_per_s:
+            raise ValueError("Nothing was measured yet; call run() first.")
         return Device(max(self.flops_per_s), max(self.bytes_per_s), "this machine")
