@@ -391,5 +391,5 @@ def test_a_count_needs_a_cache_that_counts_and_leaves_no_hook_behind() -> None:
 def test_a_probe_is_run_before_it_is_asked() -> None:
     with pytest.raises(ValueError, match="run\\(\\) first"):
         Probe("cpu", 2**15, 2).best()
-    with pytest.raises(ValueError, match="read_nbytes is 32768.0"):
+    with pytest.raises(ValueError, match=r"read_nbytes is 32768\.0"):
         Probe("cpu", 2**15 / 1.0, 2)
