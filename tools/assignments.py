@@ -11,7 +11,8 @@ delimiter cells. Two kinds of cell stand in a TESTS block, each with `points` an
 - any other cell holds one function, `test_something(the student's functions)`, and stays hidden.
 
 Into every hidden test go `assignments/guard.py` and the source's cells tagged `given`, so that no
-test trusts what a submission may have changed. `wrong/*.py` are wrong answers, for the tests.
+test trusts what a submission may have changed, and those tagged `secret`, which no student sees.
+`wrong/*.py` are wrong answers, for the tests.
 """
 
 from __future__ import annotations
@@ -153,12 +154,13 @@ def hidden(cell: NotebookNode, number: int, given: str, names: list[str]) -> Hid
 
 def tests(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, Hidden]]:
     """Each cell of the TESTS blocks, and the hidden test that it stands for."""
-    given = "\n".join(cell.source for cell in notebook.cells if "given" in tags(cell))
+    known = [cell.source for cell in notebook.cells if {"given", "secret"} & {*tags(cell)}]
+    given = "\n".join(known)
     names, inside, number = list(answers(notebook)), False, 0
     for cell in notebook.cells:
         if marker(cell) in {"BEGIN TESTS", "END TESTS"}:
             inside = marker(cell) == "BEGIN TESTS"
-        elif inside:
+        elif inside and "secret" not in tags(cell):
             number += "check" in tags(cell)
             yield cell, hidden(cell, number, given, names)
 
@@ -173,6 +175,8 @@ def master(folder: Path) -> NotebookNode:
     config = "# ASSIGNMENT CONFIG\n" + json.dumps(CONFIG, indent=2)
     cells, checks = [new_raw_cell(config, id="config")], []
     for cell in notebook.cells:
+        if "secret" in tags(cell):
+            continue
         if test := made.get(id(cell)):
             if "check" in tags(cell):
                 checks.append(new_code_cell(cell.source, id=f"{cell.id}-check"))
@@ -222,9 +226,9 @@ def submission(folder: Path, replacement: str = "") -> NotebookNode:
         raise ValueError(f"{folder.name} has no answer {sorted(wrong - set(found))}.")
     for name in wrong:
         found[name].source = replacement
-    kept = [cell for cell, _ in tests(notebook) if "check" not in tags(cell)]
-    cells = [c for c in notebook.cells if c.cell_type != "raw" and all(c is not k for k in kept)]
-    notebook.cells = [copy.deepcopy(cell) for cell in cells]
+    never = {id(cell) for cell, _ in tests(notebook) if "check" not in tags(cell)}
+    never |= {id(c) for c in notebook.cells if c.cell_type == "raw" or "secret" in tags(c)}
+    notebook.cells = [copy.deepcopy(cell) for cell in notebook.cells if id(cell) not in never]
     for cell in notebook.cells:
         cell.metadata = NotebookNode()
     return notebook
