@@ -56,7 +56,8 @@ def test_what_a_token_takes() -> None:
 
 def test_rows_compare_with_float32_as_change_does() -> None:
     losses = torch.rand(2, 96, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    other = losses + 0.1 * torch.rand(2, 96, dtype=torch.float64)
+    other = losses + torch.tensor([0.1, 0.5, 0.9]).double().repeat_interleave(32)
+    other += 0.01 * torch.rand(2, 96, dtype=torch.float64)
     points = []
     for name, values in (("int8", other), ("float32", losses)):
         means = values.unflatten(1, (-1, 32)).mean(-1).tolist()
@@ -67,6 +68,17 @@ def test_rows_compare_with_float32_as_change_does() -> None:
     assert row["change"] == pytest.approx(expected.ratio)
     assert row["error"] == pytest.approx(expected.error)
     assert quality_points.rows({"points": points[:1]}) == []
+
+
+def test_an_error_is_not_below_what_the_stretches_show() -> None:
+    base = torch.zeros(4, 8, dtype=torch.float64)
+    apart = torch.tensor([0.0, 0.1, 0.2, 0.3]).double()[:, None].expand(4, 8)
+    found = quality_points.compared(apart.tolist(), base.tolist())
+    spread = apart[:, 0].std() / 2  # of 4 means, each sure of itself
+    assert found.error == pytest.approx(exp(0.15) * float(spread))
+    assert found.error > 2 * change(apart, base, block=1).error
+    alone = quality_points.compared(apart[:, :1].T.tolist(), base[:, :1].T.tolist())
+    assert alone == change(apart[:, :1].T, base[:, :1].T, block=1)
 
 
 def point(kept: dict, number: int = 5) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -20,6 +21,8 @@ from kvbook.lessons.quantized import (
     CodedTokens,
     Integers,
     QuantizedCache,
+    attend_codes,
+    attend_sums,
     pack,
     unpack,
 )
@@ -151,6 +154,79 @@ def test_a_constant_group_reads_back(codec, value: float) -> None:
     assert (found - value).abs().max() <= max(step * abs(value), 1e-6)
     if value == 0:
         assert torch.equal(found, torch.zeros_like(found))
+
+
+@formats
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_what_is_read_back_stays_within_the_rows_own_range(name: str, dtype: torch.dtype) -> None:
+    """A scale that rounds up, or bfloat16, may lead beyond the largest float16."""
+    for top in (65504.0, 65420.0, 65280.0, 64001.0):
+        rows = torch.full((1, 32, 32), top)
+        rows[:, :, ::2] *= -1
+        rows = rows.clamp(-65504, 65504).to(dtype)
+        if rows.double().abs().max() > 65504:  # bfloat16 rounded up: a cache refuses it
+            continue
+        for codec in FORMATS[name]:
+            for source in (rows, rows.float()):  # coded from either, read back in dtype
+                found = codec.decode(codec.encode(source), dtype)
+                assert found.isfinite().all()
+                if not name.startswith("fp8_e4m3"):
+                    assert (found.double() / source.double() - 1).abs().max() < 0.15
+
+
+def test_tiny_rows_meet_the_smallest_scale_and_are_clamped() -> None:
+    """float16 scales end at 2^-24: codes are cut at 127, none wraps round."""
+    for top in (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 0.0078, 0.1):
+        row = torch.linspace(-1, 1, 32)[None, None] * top
+        codes, scale = Integers(8).encode(row)
+        assert codes.view(torch.int8).abs().max() <= 127
+        assert codes.view(torch.int8).abs().max() == (
+            0 if top == 1e-8 else codes.max().clamp(0, 127)
+        )
+        back = Integers(8).decode([codes, scale], torch.float32)
+        coarse = max(0.0, top - 127 * float(scale))  # what a scale too small cuts off
+        assert (back - row).abs().max() <= (max(float(scale), 2**-24) / 2 + coarse) * 1.001
+        assert (back * row >= 0).all()  # no sign turned
+    codes, _ = Integers(8).encode(torch.tensor([[[1e-5, -1e-5]]]))
+    assert codes.view(torch.int8).flatten().tolist() == [127, -127]
+
+
+def test_a_narrow_group_far_from_zero_is_off_by_its_minimum() -> None:
+    codec = Integers(4, width=32, minimum=True)
+    for least in (1000.0, 1000.1, 1000.3, 1000.49):
+        row = torch.linspace(least, least + 0.4, 32)[None, None]
+        _, scale, low = codec.encode(row)
+        up = max(0.0, float(low) - least)  # float16 knows steps of a half there
+        assert up <= 0.25
+        assert (read_back(codec, row) - row).abs().max() <= float(scale) / 2 + up + 1e-3
+
+
+def test_wide_rows_are_coded_in_their_own_precision() -> None:
+    codes, scale = Integers(8).encode(torch.tensor([[[127, 2.5 + 1e-9]]], dtype=torch.float64))
+    assert (codes.view(torch.int8).flatten().tolist(), scale.item()) == ([127, 3], 1)
+
+
+@pytest.mark.parametrize("tile", [1, 7, 45, 64])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_attention_over_codes_is_attention_over_what_is_read_back(tile: int, dtype) -> None:
+    generator = torch.Generator().manual_seed(11)
+    q = torch.randn(2, 6, 1, 32, generator=generator, dtype=torch.float64)
+    k, v = (torch.randn(2, 3, 45, 32, generator=generator, dtype=torch.float64) for _ in "kv")
+    k *= torch.linspace(0.1, 3, 45)[:, None].double()  # scales differ from row to row,
+    v *= 50 * torch.linspace(2, 0.1, 45)[:, None].double()  # and K's from V's
+    coded = [Integers(8).encode(x) for x in (k, v)]
+    keys, values = (Integers(8).decode(parts, torch.float64) for parts in coded)
+    expected = torch.empty(2, 6, 1, 32, dtype=torch.float64)
+    for b in range(2):
+        for head in range(6):
+            scores = keys[b, head // 2] @ q[b, head, 0] / 32**0.5
+            expected[b, head, 0] = scores.softmax(0) @ values[b, head // 2]
+    bound = 1e-9 if dtype == torch.float64 else 1e-3
+    for found in (attend_codes(q.to(dtype), *coded, tile), attend_sums(q.to(dtype), *coded)):
+        assert found.shape == q.shape
+        assert found.dtype == dtype
+        assert (found.double() - expected).abs().max() < bound
+    assert expected.abs().max() > 1
 
 
 def test_a_group_of_one_range_meets_its_ends() -> None:
@@ -371,6 +447,94 @@ def test_reset_and_reuse(name: str) -> None:
 
 
 @formats
+def test_reset_forgets_the_pass_under_way(name: str) -> None:
+    cache, rows = make(name), random_rows(1, 7)
+    for layer in range(2):
+        cache.update(layer, rows[layer], rows[layer])
+    cache.reset()
+    with pytest.raises(ValueError, match=r"counts is \[7\]; the pass stored 0"):
+        cache.advance(7)
+    assert held_nbytes(cache) == cache.nbytes + 8
+    assert cache.lengths.tolist() == [0]
+
+
+@formats
+def test_reordering_waits_for_the_end_of_the_pass(name: str) -> None:
+    cache, rows, swap = make(name, 2), random_rows(2, 40), torch.tensor([1, 0])
+    cache.update(0, rows[0], rows[0])
+    with pytest.raises(ValueError, match="A pass of 40 rows is under way; advance first") as told:
+        cache.reorder(swap)
+    assert "\n" not in str(told.value)
+    cache.update(1, rows[1], rows[1])
+    cache.advance(40)
+    cache.reorder(swap)
+    found, _ = cache.update(0, rows[0, :, :, :1], rows[0, :, :, :1])
+    assert torch.equal(found[0, :, :40], expected_rows(cache.k.codec, rows[0, 1], 40))
+    cache.advance(0)  # gives the pass up
+    cache.reorder(swap)
+
+
+@formats
+def test_rows_that_wait_for_advance_are_counted(name: str) -> None:
+    cache, rows = make(name), random_rows(1, 40)
+    empty = cache.nbytes
+    for layer in range(2):
+        cache.update(layer, rows[layer].clone(), rows[layer].clone())
+        waiting = (layer + 1) * 3 * 40 * 32 * 8 if cache.k.codec.tokens > 1 else 0
+        assert cache.nbytes == empty + waiting
+        assert held_nbytes(cache) == cache.nbytes + 8
+    cache.advance(40)
+    assert held_nbytes(cache) == cache.nbytes + 8 == empty + 8
+
+
+@formats
+def test_on_meta_only_shapes_move(name: str) -> None:
+    cache = QuantizedCache(CONFIG, 2, format=name, device="meta")
+    rows = torch.empty(2, 3, 40, 32, device="meta")
+    for layer in range(2):
+        assert cache.update(layer, rows, rows)[0].shape == rows.shape
+    cache.advance(torch.tensor([40, 33]))
+    keys, values = cache.update(0, rows[:, :, :1], rows[:, :, :1])
+    assert keys.shape == values.shape == (2, 3, 41, 32)
+
+
+@dataclass(frozen=True)
+class WideConfig(DecoderConfig):
+    """Keys of 64 values, values of 32, as the seam of lesson 7 allows."""
+
+    k_dim: int = 64
+    v_dim: int = 32
+
+
+@formats
+def test_keys_and_values_may_differ_in_width(name: str) -> None:
+    config = WideConfig(**vars(CONFIG))
+    cache = QuantizedCache(config, 1, format=name, dtype=torch.float64)
+    k = torch.cat([random_rows(1, 40), random_rows(1, 40, 1)], dim=-1)
+    v = random_rows(1, 40, 2)
+    for layer in range(2):
+        cache.update(layer, k[layer], v[layer])
+    cache.advance(40)
+    keys, values = cache.update(0, k[0, :, :, :1], v[0, :, :, :1])
+    assert torch.equal(keys[0, :, :40], expected_rows(cache.k.codec, k[0, 0], 40))
+    assert torch.equal(values[0, :, :40], expected_rows(cache.v.codec, v[0, 0], 40))
+
+
+def test_one_look_at_the_device_for_each_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU each look waits for all that was asked of it."""
+    cache, rows, looks = make("int8"), random_rows(1, 3), []
+    tolist, truth = Tensor.tolist, Tensor.__bool__
+
+    def look(original):
+        return lambda x: (looks.append(x) if x.is_floating_point() else None, original(x))[1]
+
+    monkeypatch.setattr(Tensor, "tolist", look(tolist))
+    monkeypatch.setattr(Tensor, "__bool__", look(truth))
+    cache.update(0, rows[0], rows[0])
+    assert len(looks) == 1
+
+
+@formats
 def test_a_pass_that_breaks_off_leaves_nothing(name: str) -> None:
     cache, rows = make(name), random_rows(1, 96)
     for layer in range(2):
@@ -467,15 +631,27 @@ def test_what_no_scale_fits_is_refused_whole(name: str, half: str, value: float)
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+def test_a_limit_holds_in_bfloat16_too() -> None:
+    """bfloat16 has no 65,504: compared in it, 65,536 would pass."""
+    cache = QuantizedCache(CONFIG, 1, dtype=torch.bfloat16)
+    rows = torch.full((1, 3, 2, 32), 65536.0).bfloat16()
+    with pytest.raises(ValueError, match="k holds NaN or a value beyond ±65,504"):
+        cache.update(0, rows, rows)
+    cache.update(0, *(torch.full_like(rows, 65280) for _ in range(2)))
+
+
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="format is 'int5'; it must be one of float16, "):
         make("int5")
     with pytest.raises(ValueError, match="only is 'k'"):
         make("int4", only="k")
     narrow = DecoderConfig(97, 24, 2, 6, 3, 24, 40, 32)
-    with pytest.raises(ValueError, match="head_dim is 24; int4 takes a multiple of 32"):
+    with pytest.raises(ValueError, match="v_dim is 24; int4 takes a multiple of 32"):
         QuantizedCache(narrow, format="int4")
     QuantizedCache(narrow, format="int4", only="keys")  # per channel any width will do
+    odd = WideConfig(**{**vars(CONFIG), "k_dim": 3})
+    with pytest.raises(ValueError, match="k_dim is 3; int4_token takes a multiple of 2"):
+        QuantizedCache(odd, format="int4_token")
     cache = make("int4", 3)
     for order in ([0, 1], [0, 1, 3], [0, 1, -1], [0.0, 1.0, 2.0]):
         with pytest.raises(ValueError, match="order is"):

@@ -55,7 +55,10 @@ def samples() -> list[Tensor]:
     same = [[1 / 3] * WIDTH] * 16 + [[0.0] * WIDTH] * 16
     edges = [[pick.one(EDGES) * pick.one([1, -1]) for _ in range(WIDTH)] for _ in range(32)]
     long = [[pick.random() * 2 - 1 for _ in range(WIDTH)] for _ in range(40)]  # with a tail
-    found = [edges, ties, common, outliers, tiny, huge, same, long]
+    faint = [[x * 5e-6 for x in row] for row in common]  # scales of one or two least float16
+    far = [[1000 + 0.1 * (x + 2) for x in row] for row in common]  # a coarse minimum
+    further = [[1000.3 + 0.02 * (x + 2) for x in row] for row in common]  # below their minimum
+    found = [edges, ties, common, outliers, tiny, huge, same, long, faint, far, further]
     return [torch.tensor(rows, dtype=torch.float32) for rows in found]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -202,10 +202,19 @@ def _rows_nbytes(coding: Mapping[str, Any], tokens: int, dim: int) -> int:
     return tokens // block * math.ceil(dim / width) * group + tail
 
 
+def _listed(name: str, given: Any, of: str) -> list[Any]:
+    """What was given as a list. Raises ValueError for what is none: a number, a text, a dict."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise ValueError(f"{name} is {given!r}; it must be a list of {of}.")
+    return list(given)
+
+
 def _rows(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The record's rows as plain values. Raises ValueError; a combination may come once."""
     rows: list[dict[str, Any]] = []
-    for given in measured:
+    for given in _listed("measured", measured, "dicts"):
+        if not isinstance(given, Mapping):
+            raise ValueError(f"measured holds {given!r}; it must be a list of dicts.")
         only = given.get("only")
         row = {
             "format": choice("format", given.get("format"), formats()),
@@ -223,7 +232,8 @@ def _rows(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _sample(channels: Sequence[Sequence[float]]) -> list[list[float]]:
     """The sample as floats. Raises ValueError where it is not a table of numbers, or too large."""
-    rows = [list(row) for row in channels]
+    listed = _listed("channels", channels, "lists of numbers")
+    rows = [_listed("a token of channels", row, "numbers") for row in listed]
     widths = {len(row) for row in rows}
     if rows and (len(widths) != 1 or not 1 <= min(widths) <= MAX_CHANNELS):
         raise ValueError(

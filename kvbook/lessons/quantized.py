@@ -9,6 +9,14 @@ from kvbook.lessons.cache import KVCache, check_rows, put
 from kvbook.lessons.decoder import DecoderConfig
 
 
+def within(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers in dtype; what lies beyond its range becomes its end. x itself may be clamped."""
+    if torch.finfo(x.dtype).max > torch.finfo(dtype).max:
+        most, wide = torch.finfo(dtype).max, torch.promote_types(dtype, torch.float32)
+        x = x.to(wide).clamp_(-most, most)
+    return x.to(dtype)
+
+
 class Cast:
     """Another float as the code: clamped to its range, cast, kept as bytes. There is no scale."""
 
@@ -19,13 +27,12 @@ class Cast:
 
     def encode(self, rows: Tensor) -> list[Tensor]:
         """Rows [..., tokens, d] -> one part, uint8 [..., tokens, d × bytes of the float]."""
-        # Clamped first: what a float8 makes of a larger number differs between builds of PyTorch.
         largest = min(torch.finfo(self.dtype).max, torch.finfo(rows.dtype).max)
         return [rows.clamp(-largest, largest).to(self.dtype).view(torch.uint8)]
 
     def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
         """What encode made -> rows [..., tokens, d] in dtype."""
-        return parts[0].view(self.dtype).to(dtype)
+        return within(parts[0].view(self.dtype), dtype)
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
@@ -83,7 +90,7 @@ class Integers:
         codes = unpack(codes, self.bits) if self.minimum else codes.view(torch.int8)
         x = codes.unflatten(-1, (self.tokens, scale.shape[-2], -1)) * scale
         x = x + low[0] if low else x
-        return x.flatten(-2).flatten(-3, -2).to(dtype)
+        return within(x.flatten(-2).flatten(-3, -2), dtype)
 
 
 Codec = Cast | Integers
@@ -109,9 +116,9 @@ FORMATS: dict[str, tuple[Codec, Codec]] = {  # how keys and how values are kept
 class CodedTokens:
     """The keys, or the values, of all layers, coded token by token as they come."""
 
-    def __init__(self, codec: Codec, cache: KVCache) -> None:
+    def __init__(self, codec: Codec, cache: KVCache, dim: int) -> None:
         config, self.codec = cache.config, codec
-        zeros = torch.zeros(1, codec.tokens, config.head_dim, dtype=cache.dtype)
+        zeros = torch.zeros(1, codec.tokens, dim, dtype=cache.dtype)
         block = codec.encode(zeros.to(cache.device))
         shape = (config.n_layers, cache.batch, config.n_kv_heads, cache.capacity // codec.tokens)
         self.parts = [  # each [n_layers, batch, n_kv_heads, blocks, *]
@@ -119,6 +126,7 @@ class CodedTokens:
             for part in block
         ]
         self.held = [*self.parts]  # every tensor that is kept; dimension 1 is the batch
+        self.fresh: dict[int, Tensor] = {}  # by layer: rows of the pass under way, where they wait
 
     def used(self, length: int) -> int:
         """Bytes that a sequence of so many tokens fills."""
@@ -140,12 +148,11 @@ class CodedTokens:
 class CodedBlocks(CodedTokens):
     """The same in blocks of several tokens: what fills no block yet waits in a tail, uncoded."""
 
-    def __init__(self, codec: Codec, cache: KVCache) -> None:
-        super().__init__(codec, cache)
-        shape = (*self.parts[0].shape[:3], codec.tokens, cache.config.head_dim)
+    def __init__(self, codec: Codec, cache: KVCache, dim: int) -> None:
+        super().__init__(codec, cache, dim)
+        shape = (*self.parts[0].shape[:3], codec.tokens, dim)
         self.tail = torch.empty(shape, dtype=cache.dtype, device=cache.device)
         self.held.append(self.tail)
-        self.fresh: dict[int, Tensor] = {}  # by layer: the rows of the pass under way
 
     def used(self, length: int) -> int:
         return super().used(length) + self.tail[:, 0, :, : length % self.codec.tokens].nbytes
@@ -187,19 +194,25 @@ class CodedBlocks(CodedTokens):
 class CodedCache(KVCache):
     """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
 
-    Rows must be finite and within ±65,504, the largest float16, because scales are float16.
+    Rows must be finite and within ±65,504, the largest float16, because scales are float16. To see
+    that, `update` waits for the device once in each layer; on `meta` there is nothing to see.
     """
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
         kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
-        self.k, self.v = (kind(codec, self) for kind, codec in zip(kinds, codecs, strict=True))
+        dims = (self.k_dim, self.v_dim)
+        self.k, self.v = (
+            kind(codec, self, dim) for kind, codec, dim in zip(kinds, codecs, dims, strict=True)
+        )
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, scales, minima and tails, whether tokens fill them or not."""
-        return sum(part.untyped_storage().nbytes() for part in self.k.held + self.v.held)
+        """Bytes of codes, scales, minima and tails, filled or not; also of rows that still wait."""
+        waiting = [*self.k.fresh.values(), *self.v.fresh.values()]
+        parts = self.k.held + self.v.held + waiting
+        return sum(part.untyped_storage().nbytes() for part in parts)
 
     @property
     def nbytes_used(self) -> int:
@@ -208,9 +221,12 @@ class CodedCache(KVCache):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        for name, new in (("k", k), ("v", v)):
-            if new.numel() and not new.abs().amax() <= 65504:  # NaN is not <= either
-                raise ValueError(f"{name} holds NaN or a value beyond ±65,504: no scale fits it.")
+        if k.shape[2] and not k.is_meta:
+            tops = torch.stack([k.detach().abs().amax(), v.detach().abs().amax()]).tolist()
+            for name, top in zip("kv", tops, strict=True):
+                if not top <= 65504:  # NaN is not <= either
+                    limit = f"{name} holds NaN or a value beyond ±65,504"
+                    raise ValueError(f"{limit}: no scale fits it.")
         self.stored[layer] = k.shape[2]
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
@@ -224,6 +240,12 @@ class CodedCache(KVCache):
         self.stored = [0] * self.config.n_layers
         for half in (self.k, self.v):
             half.advance(before, new)
+
+    def reset(self) -> None:
+        super().reset()
+        self.stored = [0] * self.config.n_layers
+        for half in (self.k, self.v):
+            half.fresh.clear()
 
 
 class QuantizedCache(CodedCache):
@@ -245,19 +267,25 @@ class QuantizedCache(CodedCache):
         keys, values = FORMATS[format]
         plain = Cast(torch.float16)
         codecs = (plain if only == "values" else keys, plain if only == "keys" else values)
-        for width in (getattr(codec, "width", None) or 1 for codec in codecs):
-            if config.head_dim % width:
-                takes = f"{format} takes a multiple of {width}"
-                raise ValueError(f"head_dim is {config.head_dim}; {takes}.")
+        for dim_name, codec in zip(("k_dim", "v_dim"), codecs, strict=True):
+            dim = getattr(config, dim_name, config.head_dim)
+            unit = 1 if isinstance(codec, Cast) else codec.width or 8 // codec.bits
+            if dim % unit:
+                raise ValueError(f"{dim_name} is {dim}; {format} takes a multiple of {unit}.")
         super().__init__(config, batch, capacity, codecs, **options)
 
     def reorder(self, order: Tensor) -> None:
-        """Sequence i becomes a copy of sequence order[i], int64 [batch]: codes, scales, tails, all."""
+        """Sequence i becomes a copy of sequence order[i], int64 [batch]: codes, scales, tails, all.
+
+        Raises ValueError for another order, and between `update` and `advance`.
+        """
         order = torch.as_tensor(order, device="cpu")
         known = order.dtype == torch.long and order.shape == (self.batch,)
         if not known or order.min() < 0 or order.max() >= self.batch:
             takes = f"{self.batch} int64, each 0 to {self.batch - 1}"
             raise ValueError(f"order is {order.tolist()}; it must be {takes}.")
+        if any(self.stored):
+            raise ValueError(f"A pass of {max(self.stored)} rows is under way; advance first.")
         self.lengths = self.lengths[order]
         for part in self.k.held + self.v.held:
             part.copy_(part[:, order.to(part.device)])

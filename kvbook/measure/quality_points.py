@@ -2,8 +2,10 @@
 
 Each point holds the losses of one way to keep the cache, as means of blocks of tokens, so that any
 two points can be compared, pair by pair. `rows` compares all of them with the float32 cache.
+Blocks may be alike within a stretch of text, so a change's error is not below what stretches show.
 """
 
+from dataclasses import replace
 from math import exp, isfinite
 from statistics import fmean
 from typing import Any
@@ -16,7 +18,7 @@ from kvbook.accounting.errors import shown
 from kvbook.lessons.cache import KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.quantized import FORMATS, QuantizedCache
-from kvbook.measure.quality import change, token_losses
+from kvbook.measure.quality import Change, change, token_losses
 from kvbook.measure.registry import Recipe
 from kvbook.models import smollm2
 from kvbook.models.text import devils_dictionary
@@ -92,28 +94,41 @@ def quality(
     }
 
 
+def compared(losses: list[list[float]], baseline: list[list[float]]) -> Change:
+    """Two points' losses, means of blocks [stretches][blocks], pair by pair.
+
+    `error` is the larger of two standard errors: of all blocks as if they were independent, and of
+    the stretches' means. With few stretches the second is rough; with one there is none.
+    """
+    one, other = (torch.tensor(means, dtype=torch.float64) for means in (losses, baseline))
+    by_block = change(one, other, block=1)  # each already is the mean of a block
+    if len(one) < 2:
+        return by_block
+    spread = float((one - other).mean(1).std()) / len(one) ** 0.5
+    return replace(by_block, error=max(by_block.error, (1 + by_block.ratio) * spread))
+
+
 def rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     """One dict for each point but the float32 one: what it takes, and its change against that one.
 
     `format`, `only`, `bits_per_value`, `bytes_per_token`, `perplexity`, `change` (0.02 is +2 %) and
-    `error`, the standard error of the change. Empty where the float32 point is missing.
+    `error`, the standard error of the change (see `compared`). Empty without the float32 point.
     """
     points = [(point["job"], point["result"]) for point in record["points"]]
     base = [result["losses"] for job, result in points if job["format"] == PLAIN]
     if not base:
         return []
-    baseline, found = torch.tensor(base[0], dtype=torch.float64), []
+    found = []
     for job, result in points:
         if job["format"] != PLAIN:
-            losses = torch.tensor(result["losses"], dtype=torch.float64)
-            compared = change(losses, baseline, block=1)  # each already is the mean of a block
+            versus = compared(result["losses"], base[0])
             found.append(
                 {
                     **{name: job[name] for name in ("format", "only")},
                     **{name: result[name] for name in ("bits_per_value", "bytes_per_token")},
                     "perplexity": result["perplexity"],
-                    "change": compared.ratio,
-                    "error": compared.error,
+                    "change": versus.ratio,
+                    "error": versus.error,
                 }
             )
     return found

@@ -112,6 +112,36 @@ test("what was not measured is said to be so, never made up from its neighbours"
   assert.equal(plain(text.sampleFinding(found.sample, found)).includes("fp16, for only values are coded"), true);
 });
 
+test("a tie is what lies within two standard errors", () => {
+  const tie = (change, error) => text.isTie({ change, error });
+  assert.deepEqual([tie(0.0015, 0.001), tie(-0.0015, 0.001), tie(0.002, 0.001)], [true, true, true]);
+  assert.deepEqual([tie(0.0025, 0.001), tie(-0.0025, 0.001)], [false, false]);
+});
+
+test("the largest key of a channel is the largest in size, negative ones too", () => {
+  const { sample } = figures(at(), { measured: [], channels: [[0.5, -9], [1, 7]] });
+  assert.deepEqual(sample.sizes, [1, 9]);
+});
+
+test("another sample is coded anew, the same one is not", () => {
+  const given = (channels) => figures(at({ format: "int8" }), { measured: [], channels }).sample.chosen;
+  const first = given(SAMPLE);
+  assert.equal(given(SAMPLE), first);
+  const other = SAMPLE.map((row) => row.map((x) => 2 * x));
+  assert.equal(given(other).back[3][1], 2 * first.back[3][1]);
+  assert.equal(given(SAMPLE).back[3][1], first.back[3][1]);
+});
+
+test("the format that is compared codes the same half", () => {
+  const { compared, sample } = shown({ format: "int8", compare: "int4", only: "keys" });
+  assert.deepEqual([compared.only, compared.row], ["keys", MEASURED[4]]);
+  assert.equal(compared.bits, 10.5);
+  assert.equal(sample.compared.coding, codingOf("int4", "keys").keys);
+  const values = shown({ format: "int8", compare: "int4_token", only: "values" });
+  assert.equal(values.compared.row, null);
+  assert.equal(values.sample.compared.relative, shown({ format: PLAIN }).sample.chosen.relative);
+});
+
 test("a change is written to the digit that its error tells", () => {
   const say = (change, error) => plain(text.change({ change, error }));
   assert.deepEqual([say(0.023, 0.0051), say(-0.0001, 0.0002), say(3.5, 0.4), say(25.4, 3), say(0, 0), say(0.00001, 0.00001)], [
@@ -154,6 +184,9 @@ test("the chart's axis holds what was measured", () => {
   assert.deepEqual([low, high, ticks], [-0.5, 100, [0, 1, 10, 100]]);
   assert.ok(span([{ change: -0.03, error: 0.01 }]).low <= -4);
   assert.deepEqual(span([]).high, 1);
+  assert.equal(span([{ change: 0.08, error: 0.03 }]).high, 100); // the bar's end counts: 11 %
+  assert.equal(span([{ change: 0.08, error: 0.01 }]).high, 10);
+  assert.equal(span([{ change: 0.001, error: 0.02 }]).low, -2);
 });
 
 test("the address holds what differs from the start, under its own mark", () => {
