@@ -669,6 +669,7 @@ def test_stale_rows_reach_attention_if_they_are_not_cleared() -> None:
             for rows, new in ((self.k[layer], k), (self.v[layer], v)):
                 rows[:, blocks, slots] = new.transpose(0, 1)
                 found.append(gather(rows, self.block_table)[:, :, : self.end + k.shape[2]])
+            self.stored[layer] = k.shape[2]
             return found
 
     ids = random_ids(2, 9)
