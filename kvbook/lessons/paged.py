@@ -169,6 +169,16 @@ class BlockRows(KVCache):
         self.v = torch.empty(*shape, self.v_dim, dtype=self.dtype, device=self.device)
         self.reset()
 
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of the slots in which live tokens lie, a shared slot once."""
+        slots = self.k.shape[2] * self.k.shape[3]
+        return (self.k.nbytes + self.v.nbytes) // slots * self.tables.slots_used()
+
+
+class BlockPass(BlockRows):
+    """Which sequence each row has, where a pass stores its tokens, and how much room there is."""
+
     def reset(self) -> None:
         """End every sequence and start new ones."""
         super().reset()
@@ -196,12 +206,6 @@ class BlockRows(KVCache):
         held = [self.k, self.v, self.block_table, *(self.place or ())]
         return sum(tensor.untyped_storage().nbytes() for tensor in held)
 
-    @property
-    def nbytes_used(self) -> int:
-        """Bytes of the slots in which live tokens lie, a shared slot once."""
-        slots = self.k.shape[2] * self.k.shape[3]
-        return (self.k.nbytes + self.v.nbytes) // slots * self.tables.slots_used()
-
 
 def as_tensor(tables: Sequence[list[int]]) -> Tensor:
     """Block tables as one [batch, most blocks], on the CPU; shorter ones are filled up with 0."""
@@ -219,7 +223,7 @@ def gather(rows: Tensor, block_table: Tensor) -> Tensor:
     return found.unflatten(1, block_table.shape).flatten(2, 3).transpose(0, 1)
 
 
-class PagedCache(BlockRows):
+class PagedCache(BlockPass):
     """Takes a block when a sequence needs one, and gathers the blocks for attention."""
 
     def make_room(self, q_len: int) -> tuple[Tensor, Tensor]:
