@@ -251,7 +251,9 @@ def test_odd_numbers_of_tokens_are_refused(n: object) -> None:
         tables = BlockManager(5, 3)
         seq = tables.start()
         tables.append(seq, length)
-        with pytest.raises(ValueError, match="it must be live, and n >= 0"):
+        with pytest.raises(
+            ValueError, match=r"n is .* for sequence 0; it must be an int, 0 or more"
+        ):
             tables.append(seq, n)
         assert tables.lengths == {seq: length}
 
@@ -667,6 +669,7 @@ def test_stale_rows_reach_attention_if_they_are_not_cleared() -> None:
             for rows, new in ((self.k[layer], k), (self.v[layer], v)):
                 rows[:, blocks, slots] = new.transpose(0, 1)
                 found.append(gather(rows, self.block_table)[:, :, : self.end + k.shape[2]])
+            self.stored[layer] = k.shape[2]
             return found
 
     ids = random_ids(2, 9)
@@ -742,7 +745,7 @@ def test_out_of_blocks_leaves_the_cache_as_it_was() -> None:
 def test_one_sequence_cannot_hold_more_than_the_pool() -> None:
     cache = make(num_blocks=2, block_size=4)
     feed(cache, random_ids(1, 8), [8])
-    with pytest.raises(ValueError, match=r"9 tokens, padding included, exceed .* capacity 8"):
+    with pytest.raises(OutOfBlocksError, match="1 blocks are needed; 0 are free"):
         feed(cache, random_ids(1, 1), [1])
 
 
@@ -765,13 +768,13 @@ def test_a_pass_that_breaks_off_can_be_tried_again() -> None:
 
 def test_tokens_without_rows_are_not_counted() -> None:
     cache = make(batch=2, block_size=3)
-    with pytest.raises(ValueError, match=r"counts is 1; rows were stored for 0 tokens"):
+    with pytest.raises(ValueError, match=r"counts is \[1, 1\]; the pass stored 0"):
         cache.advance(1)
     with pytest.raises(ValueError, match="counts is -1"):
         cache.advance(-1)
     assert cache.lengths.tolist() == [0, 0]
     MODEL(random_ids(2, 4), cache)
-    with pytest.raises(ValueError, match="rows were stored for 0 tokens"):
+    with pytest.raises(ValueError, match="the pass stored 0"):
         cache.advance(torch.tensor([0, 1]))
     assert cache.lengths.tolist() == [4, 4]
 
@@ -900,3 +903,177 @@ def test_a_row_that_is_not_there(row: int) -> None:
             call()
     adds_up(cache.tables)
     assert len(cache.tables.tables) == 2
+
+
+# Bad tokens, bad events, room
+
+
+ODD = (["x"], [2**63], [1, 2, 3, 1.5, 4], torch.ones(1, 5, dtype=torch.long), [None], "ab")
+
+
+@pytest.mark.parametrize("prompt", ODD)
+def test_what_is_no_token_is_refused_before_anything_is_shared(prompt: object) -> None:
+    tables, live = BlockManager(9, 2), {}
+    happen(tables, live, ("arrive", "A", [1, 2, 3, 4, 5]))
+    state = [list(tables.pool.ref_counts), dict(tables.lengths), dict(tables.pool.block_of)]
+    for call in (
+        lambda: tables.start(prompt),
+        lambda: tables.remember(0, prompt),
+        lambda: happen(tables, live, ("arrive", "B", prompt)),
+        lambda: happen(tables, live, ("grow", "A", prompt)),
+    ):
+        with pytest.raises(ValueError, match=r"token is .*; it must be an int of 64 bits") as told:
+            call()
+        assert "\n" not in str(told.value)
+        assert state == [tables.pool.ref_counts, tables.lengths, tables.pool.block_of]
+    assert live == {"A": (0, [1, 2, 3, 4, 5])}
+    adds_up(tables)
+
+
+def test_found_blocks_are_given_back_if_a_later_token_is_bad() -> None:
+    tables = BlockManager(9, 2)
+    seq = tables.start([1, 2, 3])
+    tables.append(seq, 3)
+    tables.remember(seq, [1, 2, 3])
+    with pytest.raises(ValueError, match="token is 'x'"):
+        tables.start([1, 2, 3, "x", 5])
+    assert tables.pool.ref_counts[0] == 1
+    assert tables.start(torch.tensor([1, 2, 9])) == 1  # ints of other kinds will do
+    adds_up(tables)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ("arrive", "A", [1]),
+        ("fork", "A", "B"),
+        ("fork", "A", "A"),
+        ("fork", "Z", "C"),
+        ("grow", "Z", [1]),
+        ("finish", "Z"),
+        ("swell", "A", [1]),
+        ("grow", "A"),
+    ],
+)
+def test_an_event_that_cannot_be_is_refused_whole(event: tuple) -> None:
+    tables, live = BlockManager(9, 2), {}
+    happen(tables, live, ("arrive", "A", [1, 2, 3]))
+    happen(tables, live, ("arrive", "B", [1, 2, 4]))
+    before = dict(live), list(tables.pool.ref_counts)
+    with pytest.raises(ValueError, match=r"cannot be: live are A, B\."):
+        happen(tables, live, event)
+    assert (live, tables.pool.ref_counts) == before
+    assert len(tables.tables) == 2
+
+
+def test_growing_by_nothing_writes_nothing_and_copies_nothing() -> None:
+    tables = SharedTables(2, 4)
+    seq = tables.start()
+    tables.append(seq, 6)
+    twin = tables.fork(seq)
+    assert list(tables.written({twin: 0})) == []
+    assert tables.missing({twin: 0}) == 0
+    assert tables.reserve({twin: 0}) == tables.append(twin, 0) == []
+    assert tables.tables[twin] == [0, 1]
+
+
+def test_capacity_is_tokens_of_each_sequence_as_in_every_cache() -> None:
+    cache = make(PagedCache, 2, capacity=9, block_size=4)
+    assert (cache.tables.pool.num_blocks, cache.capacity) == (6, 12)
+    assert PagedCache(CONFIG, 2, 9).tables.pool.num_blocks == 2
+    for bad in (0, 1.5, True):
+        with pytest.raises(ValueError, match="must be an int, 1 or more"):
+            PagedCache(CONFIG, 2, bad)
+    with pytest.raises(ValueError, match=r"capacity is 9 and num_blocks 4; one of them says"):
+        PagedCache(CONFIG, 2, 9, num_blocks=4)
+
+
+def test_generate_refuses_before_it_runs_what_the_free_blocks_do_not_hold() -> None:
+    ids = random_ids(2, 5)
+    cache = make(batch=2, num_blocks=4, block_size=4)
+    with pytest.raises(ValueError, match=r"5 \+ 8 tokens: at least \+ 0, at most 9"):
+        generate(MODEL, ids, 8, cache)
+    assert cache.tables.pool.num_free_blocks == 4
+    assert generate(MODEL, ids, 4, cache).equal(generate(MODEL, ids, 4))
+    cache.reset()
+    assert cache.capacity == 8
+
+
+def test_room_counts_blocks_that_others_hold_and_copies() -> None:
+    cache = make(SharingCache, 2, num_blocks=6, block_size=4)
+    MODEL(random_ids(2, 6), cache, counts=torch.tensor([6, 0]))
+    assert cache.capacity == 6 + 8  # row 0: 2 slots and 2 blocks; row 1: 2 blocks
+    cache.fork(0, into=1)
+    assert (
+        cache.capacity == 6 + 6
+    )  # a copy, then 2 slots and a block each; the last block is no help
+    cache.free(0)
+    assert cache.capacity == 6 + 8
+    with pytest.raises(OutOfBlocksError):
+        MODEL(random_ids(2, 9), cache)
+    MODEL(random_ids(2, 8), cache)
+    adds_up(cache.tables)
+
+
+def test_an_empty_pass_is_a_pass() -> None:
+    cache, k = make(batch=2), torch.ones(2, 3, 0, 4, dtype=torch.float64)
+    for layer in (0, 1):
+        assert cache.update(layer, k, k)[0].shape == (2, 3, 0, 4)
+    assert cache.block_table.dtype == torch.long
+    cache.advance(0)
+    assert cache.lengths.tolist() == [0, 0]
+
+
+def test_a_pass_that_stored_some_layers_only_does_not_count() -> None:
+    cache, k = make(batch=2), torch.ones(2, 3, 2, 4, dtype=torch.float64)
+    cache.update(0, k, k)
+    with pytest.raises(ValueError, match=r"counts is \[2, 1\]; the pass stored 0\."):
+        cache.advance(torch.tensor([2, 1]))
+    assert cache.lengths.tolist() == [0, 0]
+    cache.update(1, k, k)
+    cache.advance(torch.tensor([2, 1]))
+    assert cache.lengths.tolist() == [2, 1]
+
+
+def test_bytes_in_the_middle_of_a_pass_are_those_held() -> None:
+    cache, k = make(batch=2, block_size=4), torch.ones(2, 3, 5, 4, dtype=torch.float64)
+    cache.update(0, k, k)
+    assert cache.nbytes == held_nbytes(cache) - held_nbytes(cache.lengths)
+
+
+@pytest.mark.parametrize("change", ["begin", "free", "fork", "reset"])
+def test_a_pass_that_broke_off_is_forgotten_when_a_row_changes(change: str) -> None:
+    cache, k = make(SharingCache, 2, block_size=4), torch.ones(2, 3, 1, 4, dtype=torch.float64)
+    ids = random_ids(2, 6)
+    MODEL(ids, cache, counts=torch.tensor([6, 3]))
+    for layer in (0, 1):
+        cache.update(layer, k, k)  # a pass of one token that is never counted
+    if change == "begin":
+        cache.begin(1, ids[1].tolist())
+    elif change == "fork":
+        cache.fork(0, into=1)
+    elif change == "free":
+        cache.free(1)
+    else:
+        cache.reset()
+    with pytest.raises(ValueError, match="the pass stored 0"):
+        cache.advance(1)
+    poison(cache)
+    before = {"fork": [ids[0], ids[0]], "reset": [ids[0, :0]] * 2}.get(change, [ids[0], ids[0, :0]])
+    new = random_ids(2, 1, seed=8)
+    found = MODEL(new, cache)
+    for row, text in enumerate(before):
+        same(found[row], MODEL(torch.cat([text, new[row]])[None])[0, -1:])
+    adds_up(cache.tables)
+
+
+def test_a_copy_on_write_copies_keys_and_values() -> None:
+    cache = make(SharingCache, 2, block_size=4)
+    MODEL(random_ids(2, 6), cache, counts=torch.tensor([6, 0]))
+    cache.fork(0, into=1)
+    MODEL(random_ids(2, 1, seed=2), cache)
+    one, two = (cache.tables.tables[seq][1] for seq in cache.sequences)
+    assert one != two
+    for rows in (cache.k, cache.v):
+        assert rows[:, :, one, :2].equal(rows[:, :, two, :2])
+        assert rows[:, :, one, :3].isfinite().all()

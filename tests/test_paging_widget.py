@@ -165,6 +165,10 @@ A = ("arrive", "A", [1])
         ([("arrive", "A", [])], "event 1 must have tokens: a list of whole numbers from 0 up."),
         ([A, ("grow", "A", [0.5])], "event 2 must have tokens: a list of whole numbers"),
         ([A, ("grow", "A", 5)], "event 2 must have tokens: a list of whole numbers"),
+        (5, "timeline is 5; it must be a list of events."),
+        ([5], "event 1 is 5; it must be a list of up to three items."),
+        ([None], "event 1 is None; it must be a list of up to three items."),
+        ([("arrive", "A", [1], 2)], "event 1 is ('arrive', 'A', [1], 2); it must be a list of up"),
         ([("arrive", "A", [-1])], "event 1 must have tokens: a list of whole numbers"),
         ([("arrive", "A", [1] * 20_001)], "timeline has 20001 tokens; 20000 are the most."),
     ],
@@ -183,6 +187,8 @@ def test_a_timeline_that_is_none_is_refused(events: list[Any], sentence: str) ->
         ({"max_len": 2.5}, "max_len is 2.5; it must be a whole number from 1 to 4096."),
         ({"step": 7}, "step is 7; it must be a whole number from 0 to 6."),
         ({"bytes_per_token": 0}, "bytes_per_token is 0; it must be a whole number from 1"),
+        ({"block_size": 4.0}, "block_size is 4.0; it must be a whole number from 1 to 256."),
+        ({"sharing": "no"}, "sharing is 'no'; it must be True or False."),
         ({"title": ""}, "title is ''; it must be a text of 1 to 40 characters."),
     ],
 )
@@ -190,3 +196,27 @@ def test_what_is_out_of_range_is_refused(changes: dict[str, Any], sentence: str)
     with pytest.raises(ValueError, match=re.escape(sentence)) as told:
         explorer(**changes)
     assert "\n" not in str(told.value)
+
+
+def test_a_name_that_comes_again_and_a_growth_that_is_refused_count_what_is_held() -> None:
+    again: list[Event] = [
+        ("arrive", "A", [1, 2]),
+        ("finish", "A", None),
+        ("arrive", "A", list(range(20))),
+    ]
+    moments = replay(again, num_blocks=9, block_size=4, max_len=20)
+    assert [moment.exact for moment in moments] == [0, 2, 0, 20]
+    assert PagingExplorer([*again, ("finish", "A"), again[0]]).timelines[0]["longest"] == 20
+    refused: list[Event] = [("arrive", "A", [1]), ("grow", "A", [2, 3, 4]), ("grow", "A", [2])]
+    moments = replay(refused, num_blocks=1, block_size=2, max_len=9)
+    assert [moment.exact for moment in moments] == [0, 2, 2, 2]
+
+
+def test_numpy_sizes_will_do_and_traits_out_of_range_show_the_nearest() -> None:
+    assert explorer(block_size=np.int64(4)).start["block_size"] == 4
+    one = explorer()
+    one.timeline, one.step = 7, 500
+    assert one.moment.written == 0  # the chats, when all are gone
+    assert "Twelve chats" in repr(one)
+    one.timeline, one.step = -1, -1
+    assert one.moment.written == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from itertools import takewhile
 from operator import index
 from pathlib import Path
@@ -77,7 +78,10 @@ class PagingExplorer(anywidget.AnyWidget):
         title: str = "This lesson’s",
         link: bool = True,
     ) -> None:
-        block_size = choice("block_size", block_size, BLOCK_SIZES)
+        choice("block_size", block_size, BLOCK_SIZES)
+        block_size = whole("block_size", block_size, 1, 256) or 1
+        if not isinstance(sharing, bool):
+            raise ValueError(f"sharing is {sharing!r}; it must be True or False.")
         most = min(MAX_BLOCKS, MAX_POOL // block_size)
         num_blocks = whole("num_blocks", num_blocks, 1, most) or 1
         max_len = whole("max_len", max_len, 1, MAX_POOL) or 1
@@ -97,7 +101,7 @@ class PagingExplorer(anywidget.AnyWidget):
             "timeline": 0,
             "step": first["step"] if step is None else whole("step", step, 0, len(first["events"])),
             "block_size": block_size,
-            "sharing": bool(sharing),
+            "sharing": sharing,
             "pool_tokens": num_blocks * block_size,
             "max_len": max_len,
         }
@@ -110,20 +114,25 @@ class PagingExplorer(anywidget.AnyWidget):
         )
 
     def __repr__(self) -> str:
-        one = self.timelines[self.timeline]
+        one = self._shown
         return f"PagingExplorer({one['name']}: {len(one['events'])} events)"
+
+    @property
+    def _shown(self) -> dict[str, Any]:
+        """The timeline that is shown: the nearest one, as in the page, if there is no such number."""
+        return self.timelines[min(max(0, self.timeline), len(self.timelines) - 1)]
 
     @property
     def moment(self) -> Moment:
         """What is held after `step` events with the settings as they are now."""
         moments = replay(
-            [(what, name, more) for what, name, more in self.timelines[self.timeline]["events"]],
+            [(what, name, more) for what, name, more in self._shown["events"]],
             num_blocks=max(1, self.pool_tokens // self.block_size),
             block_size=self.block_size,
             max_len=self.max_len,
             sharing=self.sharing,
         )
-        return moments[min(self.step, len(moments) - 1)]
+        return moments[min(max(0, self.step), len(moments) - 1)]
 
 
 @dataclass(frozen=True)
@@ -151,12 +160,15 @@ def replay(
     """Let all events happen: the moments before the first one and after each of them."""
     manager = BlockManager(num_blocks, block_size)
     live: dict[str, tuple[int, list[int]]] = {}
-    finals = _finals(events)
+    there: list[dict[str, int]] = []  # at each moment, the sequence of each live request
+    finals: dict[int, int] = {}  # the most tokens that each sequence holds: a name may come again
     sums = dict.fromkeys(("asked", "found", "copies", "refused"), 0)
 
     def now() -> Moment:
         tables = {name: list(manager.tables[seq]) for name, (seq, _) in live.items()}
         lengths = {name: manager.lengths[seq] for name, (seq, _) in live.items()}
+        there.append({name: seq for name, (seq, _) in live.items()})
+        finals.update({seq: lengths[name] for name, seq in there[-1].items()})
         return Moment(
             tables,
             lengths,
@@ -165,7 +177,7 @@ def replay(
             written=sum(lengths.values()),
             filled=manager.slots_used(),
             paged=(num_blocks - manager.pool.num_free_blocks) * block_size,
-            exact=sum(max(n, finals[name]) for name, n in lengths.items()),
+            exact=0,  # known when all has happened
             maximum=len(live) * max_len,
             **sums,
         )
@@ -186,7 +198,10 @@ def replay(
                     sums["asked"] += len(more)
                     sums["found"] += found
         moments.append(now())
-    return moments
+    return [
+        changed(moment, exact=sum(finals[seq] for seq in live_then.values()))
+        for moment, live_then in zip(moments, there, strict=True)
+    ]
 
 
 def _found(manager: BlockManager, prompt: Sequence[int]) -> int:
@@ -219,9 +234,10 @@ def _alone(
     return []
 
 
-def _finals(events: Sequence[Event]) -> dict[str, int]:
-    """The tokens that each request holds in the end."""
+def _longest(events: Sequence[Event]) -> int:
+    """The most tokens that a request holds, if all are let in."""
     lengths: dict[str, int] = {}
+    most = 0
     for what, name, more in events:
         if what == "arrive":
             lengths[name] = len(more)
@@ -229,7 +245,8 @@ def _finals(events: Sequence[Event]) -> dict[str, int]:
             lengths[name] += len(more)
         elif what == "fork":
             lengths[more] = lengths[name]
-    return lengths
+        most = max(most, *lengths.values())
+    return most
 
 
 def _described(
@@ -245,18 +262,22 @@ def _described(
         "pool_tokens": num_blocks * block_size,
         "max_len": max_len,
         "step": held.index(max(held)),
-        "longest": max(_finals(events).values()),
+        "longest": _longest(events),
     }
 
 
 def _events(timeline: Sequence[Sequence[Any]]) -> list[Event]:
     """The events as plain values. Raises ValueError."""
+    if not isinstance(timeline, list | tuple):
+        raise ValueError(f"timeline is {timeline!r:.40}; it must be a list of events.")
     if not 1 <= len(timeline) <= MAX_EVENTS:
         raise ValueError(f"timeline has {len(timeline)} events; it must have 1 to {MAX_EVENTS}.")
     known: set[str] = set()
     events: list[Event] = []
     for i, given in enumerate(timeline, 1):
-        what, name, more = (*given, None, None, None)[:3]
+        if not isinstance(given, list | tuple) or not 1 <= len(given) <= 3:
+            raise ValueError(f"event {i} is {given!r:.40}; it must be a list of up to three items.")
+        what, name, more = (*given, None, None)[:3]
         choice(f"event {i}", what, KINDS)
         _check_name(i, name)
         if what != "arrive" and name not in known:

@@ -2,6 +2,7 @@
 
 import hashlib
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -79,8 +80,10 @@ class BlockTables:
         """Blocks to be taken for so many more tokens of each sequence; ValueError for bad ones."""
         total = 0
         for seq, n in wanted.items():
-            if seq not in self.tables or type(n) is not int or n < 0:
-                raise ValueError(f"{n!r} tokens for sequence {seq!r}: it must be live, and n >= 0.")
+            if seq not in self.tables:
+                raise ValueError(f"{n!r} tokens for sequence {seq!r}: it must be live.")
+            if type(n) is not int or n < 0:
+                raise ValueError(f"n is {n!r} for sequence {seq}; it must be an int, 0 or more.")
             blocks = -(-(self.lengths[seq] + n) // self.block_size)
             total += max(0, blocks - len(self.tables[seq]))
         return total
@@ -138,28 +141,43 @@ class GrowingTables(BlockTables):
 class BlockRows(KVCache):
     """Keys and values of all sequences in the blocks of one pool, reserved at once.
 
-    Without num_blocks, enough for each to grow to max_seq_len. `capacity`: what one alone can hold.
+    Blocks for `capacity` tokens of each sequence (max_seq_len, if None), or num_blocks in all. Then
+    `capacity` is how long the longest can become if all grow alike, in the blocks that are free.
     """
 
     def __init__(
         self,
         config: DecoderConfig,
         batch: int = 1,
+        capacity: int | None = None,
+        *,
         num_blocks: int | None = None,
         block_size: int = 16,
         tables: type[GrowingTables] = GrowingTables,
         **options,
     ) -> None:
-        super().__init__(config, batch, **options)
+        super().__init__(config, batch, capacity, **options)
         if num_blocks is None:
             tables(1, block_size)  # ValueError for a block size that cannot be
-            num_blocks = batch * -(-config.max_seq_len // block_size)
+            num_blocks = batch * -(-self.capacity // block_size)
+        elif capacity is not None:
+            both = f"capacity is {capacity} and num_blocks {num_blocks}"
+            raise ValueError(f"{both}; one of them says how many blocks there are.")
         self.tables = tables(num_blocks, block_size)
-        self.capacity = num_blocks * block_size
         shape = (config.n_layers, config.n_kv_heads, num_blocks, block_size)
         self.k = torch.empty(*shape, self.k_dim, dtype=self.dtype, device=self.device)
         self.v = torch.empty(*shape, self.v_dim, dtype=self.dtype, device=self.device)
         self.reset()
+
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of the slots in which live tokens lie, a shared slot once."""
+        slots = self.k.shape[2] * self.k.shape[3]
+        return (self.k.nbytes + self.v.nbytes) // slots * self.tables.slots_used()
+
+
+class BlockPass(BlockRows):
+    """Which sequence each row has, where a pass stores its tokens, and how much room there is."""
 
     def reset(self) -> None:
         """End every sequence and start new ones."""
@@ -168,7 +186,19 @@ class BlockRows(KVCache):
             self.tables.free(seq)
         self.sequences = [self.tables.start() for _ in range(self.batch)]  # of each row
         self.block_table = torch.empty(self.batch, 0, dtype=torch.long, device=self.device)
+        self.begin_pass()
+
+    def begin_pass(self) -> None:
+        """Nothing is stored yet: forget the last pass, and see how much room there is."""
         self.place: tuple[Tensor, Tensor] | None = None  # block and slot of each new token
+        self.stored = [0] * self.config.n_layers  # tokens per sequence of the pass under way
+        most = range(1, self.k.shape[2] * self.tables.block_size + 1)
+        free = self.tables.pool.num_free_blocks
+        self.capacity = self.end + bisect_right(most, free, key=self.missing)
+
+    def missing(self, q_len: int) -> int:
+        """Blocks to be taken for q_len more tokens of each sequence."""
+        return self.tables.missing(dict.fromkeys(self.sequences, q_len))
 
     @property
     def nbytes(self) -> int:
@@ -176,16 +206,12 @@ class BlockRows(KVCache):
         held = [self.k, self.v, self.block_table, *(self.place or ())]
         return sum(tensor.untyped_storage().nbytes() for tensor in held)
 
-    @property
-    def nbytes_used(self) -> int:
-        """Bytes of the slots in which live tokens lie, a shared slot once."""
-        return (self.k.nbytes + self.v.nbytes) // self.capacity * self.tables.slots_used()
-
 
 def as_tensor(tables: Sequence[list[int]]) -> Tensor:
     """Block tables as one [batch, most blocks], on the CPU; shorter ones are filled up with 0."""
     width = max(map(len, tables))
-    return torch.tensor([table + [0] * (width - len(table)) for table in tables], device="cpu")
+    rows = [table + [0] * (width - len(table)) for table in tables]
+    return torch.tensor(rows, dtype=torch.long, device="cpu")
 
 
 def gather(rows: Tensor, block_table: Tensor) -> Tensor:
@@ -197,7 +223,7 @@ def gather(rows: Tensor, block_table: Tensor) -> Tensor:
     return found.unflatten(1, block_table.shape).flatten(2, 3).transpose(0, 1)
 
 
-class PagedCache(BlockRows):
+class PagedCache(BlockPass):
     """Takes a block when a sequence needs one, and gathers the blocks for attention."""
 
     def make_room(self, q_len: int) -> tuple[Tensor, Tensor]:
@@ -210,10 +236,13 @@ class PagedCache(BlockRows):
             blocks = block_table.gather(1, positions // self.tables.block_size)
             slots = positions % self.tables.block_size
             self.place = blocks.to(self.device), slots.to(self.device)
+            self.stored = [0] * len(self.k)
             self.block_table = block_table.to(self.device)
         return self.place
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if k.ndim == 4 and self.end + k.shape[2] > self.capacity:
+            self.make_room(k.shape[2])  # raises OutOfBlocksError
         check_rows(self, layer, k, v)
         q_len, found = k.shape[2], []
         blocks, slots = self.make_room(q_len)
@@ -225,19 +254,20 @@ class PagedCache(BlockRows):
             if behind.any():  # what others left there must not reach attention, NaN included
                 copy.masked_fill_(behind[:, None, :, None].to(copy.device), 0)
             found.append(copy)
+        self.stored[layer] = q_len
         return found[0], found[1]
 
     def advance(self, counts: int | Tensor) -> None:
-        before, room = self.lengths, 0 if self.place is None else self.place[0].shape[1]
+        before, stored = self.lengths, min(self.stored)  # of all layers
         super().advance(counts)
         grown = (self.lengths - before).tolist()
-        if max(grown) > room:
+        if max(grown) > stored:
             self.lengths = before
-            raise ValueError(f"counts is {counts}; rows were stored for {room} tokens.")
+            raise ValueError(f"counts is {grown}; the pass stored {stored}.")
         for seq, n in zip(self.sequences, grown, strict=True):
             self.tables.append(seq, n)
             self.tables.trim(seq)
-        self.place = None
+        self.begin_pass()
 
 
 class SharedTables(GrowingTables):
@@ -283,12 +313,17 @@ class SharedTables(GrowingTables):
 def block_names(tokens: Sequence[int], block_size: int) -> Iterator[bytes]:
     """A name for each full block: SHA-256 of the name before it and its own tokens.
 
-    So two blocks have one name only if all tokens from the first on are the same.
+    So two blocks have one name only if all tokens from the first on are the same. Raises ValueError,
+    before the first name, unless all are ints of 64 bits, in one row.
     """
-    name = b""
-    for end in range(block_size, len(tokens) + 1, block_size):
-        own = array("q", tokens[end - block_size : end]).tobytes()
-        name = hashlib.sha256(name + own).digest()
+    name, row = b"", array("q")
+    for token in tokens:
+        try:
+            row.append(token)
+        except (TypeError, OverflowError):
+            raise ValueError(f"token is {token!r:.40}; it must be an int of 64 bits.") from None
+    for end in range(block_size, len(row) + 1, block_size):
+        name = hashlib.sha256(name + row[end - block_size : end].tobytes()).digest()
         yield name
 
 
@@ -348,10 +383,11 @@ class BlockManager(SharedTables):
         """A new sequence, with the blocks of the longest known beginning of its prompt.
 
         `lengths` says how many tokens those hold: never all, because the last token must pass
-        through the model to say what comes next.
+        through the model to say what comes next. Raises ValueError for what is no token.
         """
+        names = list(block_names(prompt, self.block_size))  # before anything is shared
         seq = super().start()
-        for name in block_names(prompt[:-1], self.block_size):
+        for name in names[: max(0, len(prompt) - 1) // self.block_size]:
             block = self.pool.block_of.get(name)
             if block is None:
                 break
@@ -368,7 +404,8 @@ class BlockManager(SharedTables):
         self.missing({seq: 0})  # ValueError unless it is live
         if len(tokens) > self.lengths[seq]:
             raise ValueError(f"{len(tokens)} tokens; sequence {seq} holds {self.lengths[seq]}.")
-        for block, name in zip(self.tables[seq], block_names(tokens, self.block_size)):  # noqa: B905
+        names = list(block_names(tokens, self.block_size))
+        for block, name in zip(self.tables[seq], names):  # noqa: B905
             self.pool.name(block, name)
 
 
@@ -403,9 +440,12 @@ def happen(
     """Let one event happen; returns the copies to make. live: name -> (sequence, its tokens).
 
     ("arrive", name, prompt), ("grow", name, tokens), ("fork", name, new name), ("finish", name).
-    Raises OutOfBlocksError, and then nothing has changed hands.
+    Raises OutOfBlocksError, or ValueError for an event that cannot be: then nothing has changed hands.
     """
     what, name, *more = event
+    is_known = what == "finish" or (what in ("arrive", "grow", "fork") and len(more) == 1)
+    if not is_known or (name in live) == (what == "arrive") or (what == "fork" and more[0] in live):
+        raise ValueError(f"{what!r} of {name!r} cannot be: live are {', '.join(live) or 'none'}.")
     if what == "arrive":
         seq, tokens = manager.start(more[0]), list(more[0])
         try:
@@ -422,6 +462,7 @@ def happen(
     elif what == "finish":
         manager.free(live.pop(name)[0])
     else:
+        list(block_names(more[0], 1))  # ValueError for what is no token, before anything is counted
         copies = manager.append(seq, len(more[0]))
         tokens += more[0]
         manager.remember(seq, tokens)
@@ -445,8 +486,9 @@ class SharingCache(PagedCache):
     def replace(self, row: int, seq: int) -> None:
         """End a row's sequence; the row goes on with another one."""
         self.tables.free(self.sequences[row])
-        self.sequences[row], self.place = seq, None
+        self.sequences[row] = seq
         self.lengths = torch.tensor([self.tables.lengths[s] for s in self.sequences], device="cpu")
+        self.begin_pass()
 
     def begin(self, row: int, prompt: Sequence[int]) -> int:
         """A new sequence in a row. Returns how many tokens of its prompt it holds: feed the others."""

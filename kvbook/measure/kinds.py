@@ -83,8 +83,8 @@ def tail(spec: CacheSpec, dtype: str) -> int:
 
 def paged(config: DecoderConfig, batch: int, capacity: int, dtype: str, device: str) -> KVCache:
     """Lesson 10's cache, with blocks of 16 for `capacity` tokens of every sequence."""
-    blocks = batch * -(-capacity // 16)
-    return PagedCache(config, batch, blocks, 16, dtype=getattr(torch, dtype), device=device)
+    options = {"dtype": getattr(torch, dtype), "device": device}
+    return PagedCache(config, batch, capacity, block_size=16, **options)
 
 
 WINDOW = 1024  # tokens

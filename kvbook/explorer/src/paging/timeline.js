@@ -3,22 +3,10 @@
 // An event is [do, who, ...]: arrive with the tokens of a prompt, grow by tokens, fork into another name, finish.
 import { BlockManager, GrowingTables, OutOfBlocks } from "./blocks.js";
 
-/** The tokens that each request holds in the end; a name that comes again holds what it then holds. */
-export function finalLengths(events) {
-  const lengths = new Map();
-  for (const [what, who, more] of events) {
-    if (what === "arrive") lengths.set(who, more.length);
-    if (what === "grow") lengths.set(who, lengths.get(who) + more.length);
-    if (what === "fork") lengths.set(more, lengths.get(who));
-  }
-  return lengths;
-}
-
 /** All states of a timeline, the empty one first: states[k] is after k events. */
 export function play(events, { blockSize, numBlocks, sharing, maxLen }) {
   const tables = sharing ? new BlockManager(numBlocks, blockSize) : new GrowingTables(numBlocks, blockSize);
   const live = new Map(); // name -> { name, seq, tokens, found }
-  const finals = finalLengths(events);
   const sums = { asked: 0, found: 0, copies: 0, evicted: 0, refused: 0 };
   const remember = ({ seq, tokens }) => sharing && tables.remember(seq, tokens);
 
@@ -66,7 +54,7 @@ export function play(events, { blockSize, numBlocks, sharing, maxLen }) {
   };
 
   const log = logged(tables.pool);
-  const stateAfter = (last) => stateOf({ tables, live, finals, maxLen }, { ...sums }, last);
+  const stateAfter = (last) => stateOf({ tables, live, maxLen }, { ...sums }, last);
   const states = [stateAfter(null)];
   for (const event of events) {
     log.length = 0;
@@ -85,6 +73,8 @@ export function play(events, { blockSize, numBlocks, sharing, maxLen }) {
     sums.evicted += log.filter(([move]) => move === "evicted").length;
     states.push(stateAfter({ event, report, moves: movesOf(log, tables.pool, report.copies ?? []) }));
   }
+  const finals = new Map(states.flatMap(({ requests }) => requests.map(({ seq, length }) => [seq, length]))); // the last of each
+  for (const { requests, tokens } of states) tokens.exact = requests.reduce((sum, { seq }) => sum + finals.get(seq), 0);
   return states;
 }
 
@@ -116,10 +106,10 @@ function movesOf(log, pool, copies) {
   return moves;
 }
 
-function stateOf({ tables, live, finals, maxLen }, sums, last) {
+function stateOf({ tables, live, maxLen }, sums, last) {
   const { pool, blockSize } = tables;
   const requests = [...live.values()].map(({ name, seq, found }) => ({
-    ...{ name, found, length: tables.lengths.get(seq), table: [...tables.tables.get(seq)] },
+    ...{ name, seq, found, length: tables.lengths.get(seq), table: [...tables.tables.get(seq)] },
   }));
   const fill = new Array(pool.numBlocks).fill(0); // tokens in each block that is in use
   for (const { length, table } of requests) {
@@ -133,7 +123,7 @@ function stateOf({ tables, live, finals, maxLen }, sums, last) {
       written: sum(requests.map(({ length }) => length)), // of all requests, shared ones more than once
       filled: sum(fill), // rows that are there
       paged: inUse * blockSize,
-      exact: sum(requests.map(({ name, length }) => Math.max(length, finals.get(name)))),
+      exact: 0, // what they hold in the end: known when all has happened
       maximum: requests.length * maxLen,
     },
   };
