@@ -310,8 +310,8 @@ class KVCache(TokenCount):
 def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
     """Raise ValueError unless the rows k and v fit the cache's layer, whole and as they are."""
     batch, n_kv_heads = cache.batch, cache.config.n_kv_heads
-    if not 0 <= layer < cache.config.n_layers:
-        raise ValueError(f"layer is {layer}; the cache has 0 to {cache.config.n_layers - 1}.")
+    if type(layer) is not int or not 0 <= layer < cache.config.n_layers:
+        raise ValueError(f"layer is {layer!r}; the cache has 0 to {cache.config.n_layers - 1}.")
     for name, x, dim in (("k", k, cache.k_dim), ("v", v, cache.v_dim)):
         if x.ndim != 4 or x.shape != (batch, n_kv_heads, k.shape[2], dim):
             expected = f"[{batch}, {n_kv_heads}, q_len, {dim}], q_len for both alike"

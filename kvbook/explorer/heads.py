@@ -27,14 +27,16 @@ class HeadsExplorer(anywidget.AnyWidget):
     """Change a model's KV heads, or give it one latent, and see bytes, users and what was measured.
 
     series        the trained series: of each decoder {"n_kv_heads", "loss", "spread", "seeds"}: its
-                  mean loss in nats, the standard deviation over seeds, and how many seeds. Only
+                  mean loss in nats, the standard deviation over seeds (of one seed none is
+                  known: what is given is not shown), and how many seeds. Only
                   these points are drawn; they are of that decoder, not of `model`
     model         an id or a name of models.json whose layers all keep K and V alike, by heads
     gpu           a name of gpus.json
     context       tokens of each user
     kind          "heads": K and V by n_kv_heads heads; "latent": latent_width + rope_width values
     n_kv_heads    a divisor of the model's heads; None: a quarter of the published ones, about
-    series_heads  query heads of the trained decoders; None: the most n_kv_heads of the series
+    series_heads  query heads of the trained decoders, which each n_kv_heads of the series must
+                  divide; None: the most n_kv_heads of the series
     link          whether the page's address follows the settings (the first explorer's only)
 
     Raises ValueError, one sentence, for a name that is not known or a number out of range.
@@ -90,6 +92,9 @@ class HeadsExplorer(anywidget.AnyWidget):
         most = max((point["n_kv_heads"] for point in points), default=0)
         if series_heads is not None:
             most = whole("series_heads", series_heads, max(1, most), 1024) or 0
+        for n in (point["n_kv_heads"] for point in points):
+            if most % n:
+                raise ValueError(f"series has n_kv_heads {n}; it must divide {most} query heads.")
         super().__init__(
             **start, start=start, series=points, series_heads=most if points else 0, link=bool(link)
         )
@@ -132,6 +137,10 @@ def _few(spec: CacheSpec) -> int:
 
 def _points(series: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The trained series as plain numbers, by rising heads. Raises ValueError."""
+    is_list = isinstance(series, Sequence) and all(isinstance(one, Mapping) for one in series)
+    if not is_list:
+        takes = "a list of mappings with n_kv_heads, loss, spread and seeds"
+        raise ValueError(f"series is {series!r}; it must be {takes}.")
     if len(series) > MAX_SERIES:
         raise ValueError(f"series has {len(series)} points; {MAX_SERIES} are the most.")
     points = [

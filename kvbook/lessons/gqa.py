@@ -15,29 +15,54 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = Non
 
     q [batch, n_heads, q_len, k_dim], k [batch, n_kv_heads, kv_len, k_dim], v [..., v_dim], mask
     bool [batch or 1, 1, q_len, kv_len] -> [batch, n_heads, q_len, v_dim]. Query head i reads KV
-    head i // (n_heads // n_kv_heads) (Ainslie et al. 2023). Raises ValueError where n_kv_heads
-    does not divide n_heads.
+    head i // (n_heads // n_kv_heads) (Ainslie et al. 2023). Weights are computed in float32 at
+    least; a query that sees no key gets 0. Raises ValueError for shapes that do not go together,
+    and where n_kv_heads does not divide n_heads.
     """
-    (n_heads, q_len, k_dim), n_kv_heads = q.shape[1:], k.shape[1]
+    shapes = [list(x.shape) for x in (q, k, v)]
+    alike = q.ndim == k.ndim == v.ndim == 4 and (*k.shape[:3], k.shape[0]) == (*v.shape[:3], len(q))
+    if not alike or q.shape[3] != k.shape[3] or not q.numel() * k.numel() * v.numel():
+        takes = "[batch, heads, length, width] of one batch, k as wide as q and as long as v"
+        raise ValueError(f"q, k, v have shapes {shapes}; they must be full {takes}.")
+    (batch, n_heads, q_len, k_dim), (n_kv_heads, kv_len) = q.shape, k.shape[1:3]
     if n_heads % n_kv_heads:
         raise ValueError(f"k has {n_kv_heads} heads; they must divide the {n_heads} of q.")
-    together = q.unflatten(1, (n_kv_heads, -1)).flatten(2, 3)  # group * q_len queries a head
-    scores = (together * k_dim**-0.5 @ k.mT).unflatten(2, (-1, q_len))
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, :, None], float("-inf"))
-    return (scores.softmax(-1).flatten(2, 3) @ v).unflatten(2, (-1, q_len)).flatten(1, 2)
+    group = n_heads // n_kv_heads
+    together = q.unflatten(1, (n_kv_heads, group)).flatten(2, 3)  # group * q_len queries a head
+    scores = (together * k_dim**-0.5 @ k.mT).unflatten(2, (group, q_len))
+    scores = scores.to(torch.promote_types(q.dtype, torch.float32))
+    if mask is None:
+        weights = scores.softmax(-1)
+    else:
+        rows = mask.shape[:1] in ((batch,), (1,))
+        if not rows or mask.dtype != torch.bool or mask.shape[1:] != (1, q_len, kv_len):
+            found, takes = f"{mask.dtype} {list(mask.shape)}", f"{batch} or 1, 1, {q_len}, {kv_len}"
+            raise ValueError(f"mask is {found}; it must be torch.bool [{takes}].")
+        hidden = ~mask[:, :, None]
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1).masked_fill(hidden, 0)
+    y = weights.to(v.dtype).flatten(2, 3) @ v
+    return y.unflatten(2, (group, q_len)).flatten(1, 2)
 
 
 def with_kv_heads(model: Decoder, n_kv_heads: int) -> Decoder:
     """The model with another number of KV heads, other weights shared, without gradients.
 
+    Its kind of attention and its mode, training or not, stay as they are.
+
     Fewer: each new head is the mean of the heads that it replaces (Ainslie et al. 2023), another
     model. More: each head is repeated, the same model. Raises ValueError where n_kv_heads is
-    neither a divisor nor a multiple of the heads there are, or does not divide n_heads.
+    neither a divisor nor a multiple of the heads there are, or does not divide n_heads, and for a
+    model whose attention has no k_proj and v_proj.
     """
     old, width = model.config.n_kv_heads, model.config.head_dim
-    if n_kv_heads < 1 or (old % n_kv_heads and n_kv_heads % old):
-        raise ValueError(f"n_kv_heads is {n_kv_heads}; it must divide {old} or be a multiple.")
+    attention = model.blocks[0].attention
+    is_int = type(n_kv_heads) is int and n_kv_heads >= 1
+    if not is_int or (old % n_kv_heads and n_kv_heads % old):
+        takes = f"it must divide {old} or be a multiple, as an int"
+        raise ValueError(f"n_kv_heads is {n_kv_heads!r}; {takes}.")
+    if not (hasattr(attention, "k_proj") and hasattr(attention, "v_proj")):
+        raise ValueError(f"{type(attention).__name__} has no k_proj and v_proj to take heads from.")
     weights = dict(model.state_dict())
     for name, weight in weights.items():
         if name.endswith(("k_proj.weight", "v_proj.weight")):
@@ -48,22 +73,26 @@ def with_kv_heads(model: Decoder, n_kv_heads: int) -> Decoder:
                 heads = heads.repeat_interleave(n_kv_heads // old, dim=0)
             weights[name] = heads.flatten(0, 1)
     with torch.device("meta"):
-        changed = Decoder(replace(model.config, n_kv_heads=n_kv_heads))
+        changed = Decoder(replace(model.config, n_kv_heads=n_kv_heads), type(attention))
     changed.load_state_dict(weights, assign=True)
-    return changed.requires_grad_(False)
+    return changed.requires_grad_(False).train(model.training)
 
 
 @dataclass(frozen=True)
 class LatentConfig(DecoderConfig):
     """A decoder that keeps one row per token and layer; head_dim is the part that RoPE turns.
 
-    Raises ValueError for more than one KV head: all query heads read the same row.
+    Raises ValueError for more than one KV head (all query heads read the same row), and for a
+    width that is not an int of 1 or more.
     """
 
     latent_dim: int = 512  # values from which keys and values are computed; DeepSeek-V3's
     content_dim: int = 128  # width of a head's value, and of its key beside the turned part
 
     def __post_init__(self) -> None:
+        for name in ("latent_dim", "content_dim"):
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be an int, 1 or more.")
         super().__post_init__()
         if self.n_kv_heads != 1:
             raise ValueError(f"n_kv_heads is {self.n_kv_heads}; with a latent it must be 1.")
@@ -168,5 +197,10 @@ class LatentCache(KVCache):
         return rows, rows[..., : self.v_dim]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        fits = q.ndim == 4 and (len(q), *q.shape[2:]) == (self.batch, *k.shape[2:3], self.k_dim)
+        if not fits or q.shape[1] < 1 or (q.dtype, q.device) != (self.dtype, self.device):
+            takes = f"{self.dtype} [{self.batch}, n_heads, q_len, {self.k_dim}] on {self.device}"
+            found = f"{q.dtype} {list(q.shape)} on {q.device}"
+            raise ValueError(f"q is {found}; it must be {takes}, q_len as in k.")  # before a write
         keys, values = self.update(layer, k, v)
         return grouped_attention(q, keys, values, self.mask(layer, q.shape[2]))

@@ -103,7 +103,7 @@ function render({ model, el }) {
       points: series.points.map((point) => ({
         at: point.n_kv_heads,
         y: point.loss,
-        error: point.spread,
+        error: say.spreadOf(point),
         label: say.loss(point.loss),
         words: say.pointWords(point),
         isChosen: point === same,

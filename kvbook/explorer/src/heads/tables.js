@@ -31,7 +31,7 @@ function seriesTable({ points, heads }) {
   return table(
     `Measured: decoders with ${heads} query heads, trained in the lesson`,
     ["KV heads", "Loss, nats", "Spread over seeds", "Seeds"],
-    points.map(({ n_kv_heads: n, loss, spread, seeds }) => [String(n), say.loss(loss), say.loss(spread), String(seeds)]),
+    points.map((point) => [String(point.n_kv_heads), say.loss(point.loss), say.spreadWords(point), String(point.seeds)]),
   );
 }
 

@@ -93,22 +93,35 @@ export function trained({ points }) {
   const [fewest, most] = [points[0], points.at(-1)];
   if (points.length === 1) return `Measured: a loss of ${loss(most.loss)} nats with ${kvHeads(most.n_kv_heads)}.`;
   const difference = fewest.loss - most.loss;
-  const spread = Math.max(fewest.spread, most.spread);
   const way = difference >= 0 ? "rises" : "falls";
-  const against =
-    Math.abs(difference) <= fewest.spread + most.spread
-      ? `not more than the spreads of the two over seeds together (the larger is ${loss(spread)})`
-      : `the spread over seeds is at most ${loss(spread)}`;
   return (
     `From ${kvHeads(most.n_kv_heads)} to ${fewest.n_kv_heads} the measured loss ${way} by` +
-    ` ${loss(Math.abs(difference))} nats; ${against}.`
+    ` ${loss(Math.abs(difference))} nats; ${against(Math.abs(difference), points)}.`
   );
 }
 
+function against(difference, points) {
+  const ends = [points[0], points.at(-1)];
+  const largest = (list) => loss(Math.max(...list.map(({ spread }) => spread)));
+  if (!ends.every(hasSpread)) return "with one seed no spread is known, so this may be chance";
+  if (difference <= ends[0].spread + ends[1].spread)
+    return `not more than the spreads of the two over seeds together (the larger is ${largest(ends)})`;
+  return `the spread over seeds is at most ${largest(points.filter(hasSpread))}`;
+}
+
+/** One seed has no spread. */
+const hasSpread = ({ seeds }) => seeds > 1;
+
+/** The length of a point's error bar: none where no spread is known. */
+export const spreadOf = (point) => (hasSpread(point) ? point.spread : 0);
+export const spreadWords = (point) => (hasSpread(point) ? loss(point.spread) : "not known");
+
 const sampled = ({ seeds }) => (seeds === 1 ? "1 seed" : `${seeds} seeds`);
 
-export const pointWords = (point) =>
-  `${kvHeads(point.n_kv_heads)}: ${loss(point.loss)} ± ${loss(point.spread)} nats over ${sampled(point)}`;
+export function pointWords(point) {
+  const spread = hasSpread(point) ? ` ± ${loss(point.spread)} nats` : " nats, spread not known,";
+  return `${kvHeads(point.n_kv_heads)}: ${loss(point.loss)}${spread} over ${sampled(point)}`;
+}
 
 /** What the series says of the chosen settings, and what it is. */
 export function beside({ model, isLatent, groupSize }, { points, heads }, same) {
