@@ -71,7 +71,7 @@ n_layers = config.n_layers
 # To reuse a key, you must know that it would come out the same again. So record the keys and values
 # of every layer, once for a text and once for the same text with one token more. The recorder
 # stands where a cache would: the decoder calls `positions`, `attend` and `advance` on whatever it is
-# given as `cache`. This one writes down the keys and values it sees but never hands back old ones,
+# given as `cache`. (This place, where decoder and cache meet, is the book's **seam**.) This one writes down the keys and values it sees but never hands back old ones,
 # and it can take the causal mask away.
 
 

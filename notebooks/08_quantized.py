@@ -757,8 +757,8 @@ assert max(lost["int4", only] for only in (None, "keys", "values")) < 1
 # - **fp8 e4m3 costs 0.8 %, e5m2 2.9 %**, with as many bits as int8, nearly. A likely reason: a
 #   float spends bits on a range that these rows do not need.
 # - **Which values share a scale decides.** `int4_token` loses 10.0 %, `int4_group` 5.0 %, and
-#   `int4` 0.9 %. The last two take the same 5 bits and differ in the direction of the key's
-#   groups only (and in the tail, see below): guess 3.
+#   `int4` 0.9 %. The last two take the same 5 bits: guess 3. They differ in two ways, in the
+#   direction of the key's groups and in the tail, and the table cannot tell which of them does it (see below).
 # - **Keys mind more than values** in fp8, `int4_token` and `int4_group`: guess 2. They decide
 #   *where* to look. With a scale for each channel that is over: in `int4` the two are even, in
 #   `int2` values cost even more, 18.5 % against 14.9 %. That difference is just under two
@@ -767,8 +767,8 @@ assert max(lost["int4", only] for only in (None, "keys", "values")) < 1
 #
 # What the table does not show: it is one small model and one kind of text, in passes of known
 # words. Other models may mind more or less. And `int4` has an advantage: its newest keys, up to
-# 31, lie in the tail in full precision. Attention likes the newest tokens, so a part of its lead
-# may come from there. A standard error says how far another piece of *this* text may differ, and
+# 31, lie in the tail in full precision. Attention likes the newest tokens, so much of its lead may
+# come from there. To know, `int4_group` would have to be measured with such a tail; it was not. A standard error says how far another piece of *this* text may differ, and
 # from four pieces it is itself a rough figure. It says nothing about another model.
 
 # %% [markdown]
@@ -930,7 +930,7 @@ assert {point["job"]["context"] for point in fused["points"]} == {2048, 8192}
 
 # %%
 channels = [[float(f"{x:.4g}") for x in token] for token in keys[32:96].tolist()]
-explorer = BitsExplorer(measured=measured, channels=channels)
+explorer = BitsExplorer(measured=measured, channels=channels, model="smollm2-135m")
 explorer
 
 # %%

@@ -808,7 +808,8 @@ odd = what_if(cache_spec(facts("llama-3.1-8b").config), window=100)
 assert odd.layer_nbytes(8192, policy="paged")[0] == 112 * 2 * 8 * 128 * 2
 
 # %% [markdown]
-# From 127 to 8,192 rows for the same layer of the same model. None of these is a mistake. The small
+# From 127 to 2,192 rows for the same layer of the same model, and none of these is a mistake. (The 8,192 are: they are
+# what an engine reserves that does not know of windows.) The small
 # ones count what must be kept between passes, the large ones what must be there during one, as your own
 # peak above. Ask an engine which it reports. A window of 129 rows would be a mistake, though: then a
 # query sees a token more than in training.
@@ -825,7 +826,7 @@ tokens = [tokenizer.decode([i]) for i in ids[0, :48].tolist()]
 WindowExplorer(tokens=tokens, measured=measured, baseline=perplexity)
 
 # %% [markdown]
-# Set the window to 8 and walk the position from 7 to 8: which slot changes? Add a sink: which slots go
+# Set the window to 8 and the sinks to 0, and walk the position from 7 to 8: which slot changes? Add a sink: which slots go
 # round now? At which position do the bytes stop growing?
 #
 # If you run this notebook yourself, the next cell runs the model on the first 256 tokens with any window

@@ -1153,7 +1153,7 @@ assert answers[1][1] < answers[0][1] / 20
 # The second question finds all 16 blocks of the document, though the first conversation has ended, and
 # feeds only itself. Its logits are those of a run without any cache, up to rounding. The third prompt
 # is exactly four full blocks, and all four are there. Still 16 tokens are fed, a whole block: guess 4.
-# One would do, but its row would have to be written into a block that others own.
+# One would do, at the price of a copy of the block that others own; `start` keeps to whole blocks.
 
 # %% [markdown]
 # ### What it costs: time
@@ -1285,8 +1285,9 @@ print(f"{len(table)} blocks, one after the other: the same attention")
 # %% [markdown]
 # ## Explore
 #
-# Step through the conversations A to G, and see which block is taken, shared, copied, freed. Then turn
-# sharing off, or make the blocks larger, and compare the three bars.
+# Step through the conversations A to G, and see which block is taken, shared, copied, freed. Then go to event 3, turn
+# sharing off, or make the blocks larger, and compare the three bars. (Later on, a request that is not let in makes the
+# bars shorter: less is held because someone waits.)
 
 # %%
 PagingExplorer(timeline=TIMELINE, num_blocks=10, block_size=4, max_len=20)
