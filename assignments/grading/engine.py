@@ -1,0 +1,89 @@
+"""Spread the gradings over workers with dask.distributed: a few on this machine, or a cluster that is there.
+
+A worker that dies loses the grading it was at, and no other: dask gives that one to the next worker. After
+four such deaths it is given up, as not graded. Results are taken from the workers as they come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cloudpickle
+import dask
+import grading
+from distributed import Client, LocalCluster, as_completed
+
+CONNECT_SECONDS = 20
+
+
+@contextmanager
+def client(jobs: int, scheduler: str | None) -> Iterator[Client]:
+    """A client of the cluster at `scheduler`, or of `jobs` threads here, each of which waits for its sandbox.
+
+    Raises:
+        ValueError: nothing answers at `scheduler`; one sentence.
+    """
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    if scheduler is None:
+        quiet = {"distributed.worker.memory.terminate": False, "distributed.worker.memory.pause": False}
+        with (
+            dask.config.set(quiet),
+            LocalCluster(
+                n_workers=1,
+                threads_per_worker=jobs,
+                processes=False,
+                dashboard_address=None,
+                memory_limit=0,
+            ) as cluster,
+            Client(cluster) as found,
+        ):
+            yield found
+        return
+    try:
+        found = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"No dask scheduler answers at {scheduler!r} ({type(error).__name__}); start one with `dask scheduler`."
+        ) from None
+    with found:
+        yield found
+
+
+def spread(
+    client: Client,
+    grade: Callable[..., dict[str, Any]],
+    notebooks: dict[str, bytes],
+    *shared: object,
+) -> Iterator[tuple[str, dict[str, Any] | None, str]]:
+    """Run `grade(notebook, *shared)` for each notebook, and yield (key, result, problem) as each ends.
+
+    `result` is None where no worker could grade it; `problem` then says why.
+    """
+    cloudpickle.register_pickle_by_value(grading)
+    try:
+        futures = {
+            client.submit(grade, notebook, *shared, key=f"grade-{key}", pure=True): key
+            for key, notebook in notebooks.items()
+        }
+    finally:
+        cloudpickle.unregister_pickle_by_value(grading)
+    done = as_completed(list(futures), with_results=True, raise_errors=False)
+    for future, result in done:
+        key = futures.pop(future)
+        if future.status == "finished":
+            yield key, result, ""
+        else:
+            error = future.exception() if future.status == "error" else None
+            yield key, None, _said(error)
+        future.release()
+
+
+def _said(error: BaseException | None) -> str:
+    if error is None:
+        return "the cluster dropped it"
+    if type(error).__name__ == "KilledWorker":
+        return "the workers that graded it died, four times"
+    return " ".join(str(error).split())[:300] or type(error).__name__
