@@ -29,17 +29,27 @@ def _count(text: str) -> int:
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
-    about, _, more = (__doc__ or "").partition("\n")
+    more = (__doc__ or "").partition("\n")[2]
     parser = argparse.ArgumentParser(prog="grade.py", description=more.strip(), usage=None)
-    parser.add_argument("submissions", type=Path, help="the folder of the submissions, or an export's zip")
-    parser.add_argument("--assignment", metavar="NN", help="its number; `make assignments` builds it")
+    parser.add_argument(
+        "submissions", type=Path, help="the folder of the submissions, or an export's zip"
+    )
+    parser.add_argument(
+        "--assignment", metavar="NN", help="its number; `make assignments` builds it"
+    )
     parser.add_argument("--autograder", type=Path, metavar="ZIP", help="a zip of your own instead")
-    parser.add_argument("--out", type=Path, default=Path("grades.csv"), help="the table (grades.csv)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("grades.csv"), help="the table (grades.csv)"
+    )
     parser.add_argument(
         "--jobs", type=_count, default=None, help="how many at a time on this machine (its cores)"
     )
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="a dask scheduler, as tcp://10.0.0.1:8786")
-    parser.add_argument("--seconds", type=_positive, default=300.0, help="wall clock per submission (300)")
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="a dask scheduler, as tcp://10.0.0.1:8786"
+    )
+    parser.add_argument(
+        "--seconds", type=_positive, default=300.0, help="wall clock per submission (300)"
+    )
     parser.add_argument(
         "--cell-seconds", type=_positive, default=20.0, help="processor time per cell (20)"
     )
@@ -66,7 +76,9 @@ def main(given: list[str] | None = None) -> int:
     out = args.out
     try:
         if out.is_dir() or not out.parent.is_dir():
-            raise ValueError(f"{str(out)!r} cannot be written: it must be a file in a folder that exists.")
+            raise ValueError(
+                f"{str(out)!r} cannot be written: it must be a file in a folder that exists."
+            )
         zipped = args.autograder or autograder.locate(args.assignment)
         done = course.grade(
             args.submissions,
@@ -81,12 +93,18 @@ def main(given: list[str] | None = None) -> int:
     except OSError as error:
         return _stop(f"{error.strerror or error}: {error.filename or out}")
     except KeyboardInterrupt:
-        print(f"\nInterrupted; what is graded is kept. The same command goes on: {out}", file=sys.stderr)
+        print(
+            f"\nInterrupted; what is graded is kept. The same command goes on: {out}",
+            file=sys.stderr,
+        )
         return 130
     known = f", {done.known_before} known from before" if done.known_before else ""
     print(f"{done.rows} submissions: {done.graded_now} graded now{known}. The table: {out}")
     if done.not_graded:
-        print(f"{done.not_graded} could not be graded; the table says why. Run it again.", file=sys.stderr)
+        print(
+            f"{done.not_graded} could not be graded; the table says why. Run it again.",
+            file=sys.stderr,
+        )
     return 1 if done.not_graded else 0
 
 

@@ -40,13 +40,16 @@ def locate(assignment: str, built: Path = BUILT) -> Path:
     Raises:
         ValueError: it is not there; one sentence.
     """
-    zips = {
-        path.relative_to(built).parts[0]: path for path in sorted(built.glob("*/**/*autograder*.zip"))
-    }
+    ending = "_autograder.zip"
+    zips = {path.name.removesuffix(ending): path for path in sorted(built.glob(f"*{ending}"))}
     numbers = {name.split("_")[0].lstrip("0"): path for name, path in zips.items()}
     path = zips.get(assignment) or numbers.get(assignment.lstrip("0"))
     if path is None:
-        there = f"there are {', '.join(zips)}" if zips else "none is built: run `make assignments` first"
+        there = (
+            f"there are {', '.join(zips)}"
+            if zips
+            else "none is built: run `make assignments` first"
+        )
         raise ValueError(f"There is no autograder for assignment {assignment!r}; {there}.")
     return path
 
@@ -60,19 +63,23 @@ def load(path: Path) -> Autograder:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"The autograder {str(path)!r} cannot be read: {error.strerror}.") from None
+        raise ValueError(
+            f"The autograder {str(path)!r} cannot be read: {error.strerror}."
+        ) from None
     try:
         points = _points(content)
     except zipfile.BadZipFile:
-        raise ValueError(f"{str(path)!r} is not a zip; give the one that `otter assign` built.") from None
+        raise ValueError(
+            f"{str(path)!r} is not a zip; give the one that `otter assign` built."
+        ) from None
     if not points:
         raise ValueError(f"{str(path)!r} holds no tests/*.py: it is not an autograder's zip.")
     return Autograder(path.name, content, points)
 
 
 def _points(content: bytes) -> dict[str, float]:
-    from otter.test_files import create_test_file  # a second of imports: only when a zip is read
     from otter.nbmeta_config import NBMetadataConfig
+    from otter.test_files import create_test_file  # a second of imports: only when a zip is read
 
     points: dict[str, float] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive, tempfile.TemporaryDirectory() as folder:

@@ -51,18 +51,20 @@ def grade(
     )
     zero = dict.fromkeys(autograder.points, 0.0)
     with records.locked():
-        rows, keys, waiting = [], {}, {}
+        rows: list[Row] = []
+        keys: dict[str, str] = {}
+        waiting: dict[str, bytes] = {}
         for one in tqdm(found, desc="reading", unit="", disable=None, leave=False):
             row = Row(one.name, one.student, None, reason=NOT_YET)
             rows.append(row)
             try:
                 if one.problem:
-                    raise notebook.Unreadable(one.problem)
+                    raise notebook.UnreadableError(one.problem)
                 raw = one.read()
                 key = keys[one.name] = records.key(raw)
                 if records.get(key) is None and key not in waiting:
                     waiting[key] = notebook.prepare(raw, limits.cell_seconds)
-            except notebook.Unreadable as error:
+            except notebook.UnreadableError as error:
                 keys.pop(one.name, None)
                 row.scores, row.reason = zero, str(error)
             except OSError as error:
@@ -75,7 +77,8 @@ def grade(
                 _run(waiting, autograder, limits, jobs, scheduler, records, problems)
         finally:
             for row in rows:
-                if key := keys.get(row.submission):
+                if row.submission in keys:
+                    key = keys[row.submission]
                     _fill(row, key, records, problems.get(key, ""))
             table.write(out, rows, autograder.points)
     missing = sum(row.scores is None for row in rows)

@@ -13,8 +13,9 @@ from typing import Any
 
 import cloudpickle
 import dask
-import grading
 from distributed import Client, LocalCluster, as_completed
+
+import grading
 
 CONNECT_SECONDS = 20
 
@@ -28,7 +29,10 @@ def client(jobs: int, scheduler: str | None) -> Iterator[Client]:
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if scheduler is None:
-        quiet = {"distributed.worker.memory.terminate": False, "distributed.worker.memory.pause": False}
+        quiet = {
+            "distributed.worker.memory.terminate": False,
+            "distributed.worker.memory.pause": False,
+        }
         with (
             dask.config.set(quiet),
             LocalCluster(
@@ -46,7 +50,8 @@ def client(jobs: int, scheduler: str | None) -> Iterator[Client]:
         found = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"No dask scheduler answers at {scheduler!r} ({type(error).__name__}); start one with `dask scheduler`."
+            f"No dask scheduler answers at {scheduler!r} ({type(error).__name__}); "
+            "start one with `dask scheduler`."
         ) from None
     with found:
         yield found

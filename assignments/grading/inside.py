@@ -1,30 +1,27 @@
 """Runs inside the sandbox: `otter run` on /in/submission.ipynb, its results.json to standard output.
 
-Standard output carries one JSON object, {"results": ..., "errors": [...]}, written once at the end; all that
-the notebook prints goes to standard error. Whatever runs in here may forge that object: the outside checks its
-form and its bounds, and cannot check more.
+Standard output carries one JSON object, {"results": ..., "errors": [...]}, written once at the end; all
+that the notebook prints goes to standard error. Whatever runs in here may forge that object: the outside
+checks its form and its bounds, and cannot check more.
 """
 
 import json
 import os
 import resource
 import sys
+from pathlib import Path
+from typing import Any
 
 
-def first_errors(notebook) -> list:
-    """At most three errors of the executed notebook, as 'cell 3: NameError: ...'. Cell 1 is the student's first."""
+def first_errors(cells: list[dict[str, Any]]) -> list[str]:
+    """At most three errors of executed cells, as 'cell 3: NameError: ...'; the student's first is cell 1."""
     found = []
-    cells = [c for c in notebook.cells if c.cell_type == "code"] if notebook else []
-    numbers = {}
     for cell in cells:
-        number = cell.get("metadata", {}).get("submission_cell")
-        if number:
-            numbers[id(cell)] = number
-    for cell in cells:
+        number = cell["metadata"].get("submission_cell")
         for output in cell.get("outputs", []):
-            if output.get("output_type") == "error" and id(cell) in numbers:
-                text = f"{output.get('ename', '')}: {output.get('evalue', '')}".splitlines()[0]
-                found.append(f"cell {numbers[id(cell)]}: {text[:200]}")
+            if output["output_type"] == "error" and number:
+                text = f"{output['ename']}: {output['evalue']}".splitlines()[0]
+                found.append(f"cell {number}: {text[:200]}")
     return found[:3]
 
 
@@ -37,14 +34,15 @@ def main() -> None:
 
     from otter.run import main as otter_run
 
-    os.mkdir("/tmp/out")
+    out = Path("/tmp/out")
+    out.mkdir()
     graded = otter_run(
-        "/in/submission.ipynb", autograder="/in/autograder.zip", output_dir="/tmp/out", no_logo=True
+        "/in/submission.ipynb", autograder="/in/autograder.zip", output_dir=str(out), no_logo=True
     )
-    with open("/tmp/out/results.json", encoding="utf-8") as file:
-        results = json.load(file)
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    cells = graded.notebook.cells if graded.notebook else []
     with os.fdopen(results_to, "w", encoding="utf-8") as pipe:
-        json.dump({"results": results, "errors": first_errors(graded.notebook)}, pipe)
+        json.dump({"results": results, "errors": first_errors(cells)}, pipe)
 
 
 if __name__ == "__main__":

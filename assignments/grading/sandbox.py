@@ -148,7 +148,7 @@ def _environment() -> dict[str, str]:
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "HOME": "/tmp",
-        "PYTHONPATH": PACKAGES,
+        "PYTHONPATH": f"/in:{PACKAGES}",
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -1,4 +1,4 @@
-"""Find the submissions in a folder or a zip, as Canvas, Moodle, Gradescope or a teacher's own hand names them.
+"""Find the submissions in a folder or a zip, as Canvas, Moodle, Gradescope or a teacher names them.
 
 | From | What it looks like |
 |---|---|
@@ -24,9 +24,14 @@ import yaml
 
 CANVAS = re.compile(r"^(?P<who>[^_]+)(?:_LATE)?_\d+_\d+_.+$")
 MOODLE = re.compile(r"^(?P<who>.+?)_\d+_assignsubmission_(?:file|onlinetext)")
+EXPORT = re.compile(r"assignment_\d+_export")
 GRADESCOPE = "submission_metadata.yml"
 SKIPPED = {"__macosx", ".ipynb_checkpoints", "__pycache__", "thumbs.db", "desktop.ini"}
-ENDINGS = (".ipynb", ".ipynb.txt", ".ipynb.json")  # the last two: what a browser or a mail program made of it
+ENDINGS = (
+    ".ipynb",
+    ".ipynb.txt",
+    ".ipynb.json",
+)  # the last two: what a browser or a mail program made of it
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ def find(place: Path) -> list[Submission]:
         files, folders = _in_zip(place)
     else:
         what = "is neither a folder nor a zip" if place.exists() else "does not exist"
-        raise ValueError(f"{str(place)!r} {what}: give the folder of the submissions, or the zip of an export.")
+        raise ValueError(
+            f"{str(place)!r} {what}: give the folder of the submissions, or an export's zip."
+        )
     names = _gradescope_names(files)
     files = [file for file in files if file.parts[-1] != GRADESCOPE]
     found = [_submission(file, names) for file in files if _is_notebook(file.parts[-1])]
@@ -73,13 +80,17 @@ def find(place: Path) -> list[Submission]:
     for file in files:
         if not _is_notebook(file.parts[-1]) and len(file.parts) == 1:
             found.append(_submission(file, names))
-    for folder in sorted({_home(parts) for parts in folders} - homes - {()}):
+    for folder in sorted({_home(parts) for parts in folders} - homes):
+        if len(folder) == 1 and EXPORT.fullmatch(folder[0]):
+            continue
         others = sorted(f.parts[-1] for f in files if f.parts[: len(folder)] == folder)
         has = f"only {', '.join(map(repr, others[:3]))}" if others else "nothing"
         problem = f"The folder holds no notebook, {has}."
         found.append(_submission(_File(folder, bytes, problem), names))
     if not found:
-        raise ValueError(f"{str(place)!r} holds no submissions: no notebook and no student's folder.")
+        raise ValueError(
+            f"{str(place)!r} holds no submissions: no notebook and no student's folder."
+        )
     return sorted(_numbered(found), key=lambda one: one.name)
 
 
@@ -89,7 +100,7 @@ def _is_notebook(name: str) -> bool:
 
 def _home(parts: tuple[str, ...]) -> tuple[str, ...]:
     """The student's folder: the one at the top, or below an export's own folder if that is what this is."""
-    if len(parts) > 1 and re.fullmatch(r"assignment_\d+_export", parts[0]):
+    if len(parts) > 1 and EXPORT.fullmatch(parts[0]):
         return parts[:2]
     return parts[:1]
 
@@ -108,7 +119,7 @@ def _student(parts: tuple[str, ...], names: dict[str, str]) -> str:
     for part in parts:
         if match := MOODLE.match(part) or CANVAS.match(part):
             return match["who"]
-    home = [part for part in parts if not re.fullmatch(r"assignment_\d+_export", part)][0]
+    home = next(part for part in parts if not EXPORT.fullmatch(part))
     for ending in sorted(ENDINGS, key=len, reverse=True):
         if home.lower().endswith(ending):
             return home[: -len(ending)]

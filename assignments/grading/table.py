@@ -37,7 +37,16 @@ def write(path: Path, rows: list[Row], points: dict[str, float]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        ["submission", "student", "score", "out_of", *map(_safe, points), "seconds", "reason", "log"]
+        [
+            "submission",
+            "student",
+            "score",
+            "out_of",
+            *map(_safe, points),
+            "seconds",
+            "reason",
+            "log",
+        ]
     )
     for row in rows:
         scores = row.scores
