@@ -1,4 +1,4 @@
-"""A class of assignment 1, graded as a course would: each submission in a sandbox of its own, by `otter run`."""
+"""A class of assignment 1, graded as a course would: each submission in its own sandbox, by `otter run`."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def client(jobs: int, scheduler: str | None) -> Iterator[Client]:
             yield found
         return
     try:
-        found = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        found = Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"No dask scheduler answers at {scheduler!r} ({type(error).__name__}); "
@@ -55,6 +55,27 @@ def client(jobs: int, scheduler: str | None) -> Iterator[Client]:
         ) from None
     with found:
         yield found
+
+
+class ByValue:
+    """A function that travels whole: neither the scheduler nor a worker needs to have this package.
+
+    (dask sends a function of a module by its name, and both of them look it up.)
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        cloudpickle.register_pickle_by_value(grading)
+        try:
+            self._whole = cloudpickle.dumps(function)
+        finally:
+            cloudpickle.unregister_pickle_by_value(grading)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return cloudpickle.loads, (self._whole,)
 
 
 def spread(
@@ -67,14 +88,11 @@ def spread(
 
     `result` is None where no worker could grade it; `problem` then says why.
     """
-    cloudpickle.register_pickle_by_value(grading)
-    try:
-        futures = {
-            client.submit(grade, notebook, *shared, key=f"grade-{key}", pure=True): key
-            for key, notebook in notebooks.items()
-        }
-    finally:
-        cloudpickle.unregister_pickle_by_value(grading)
+    job = ByValue(lambda notebook: grade(notebook, *shared))
+    futures = {
+        client.submit(job, notebook, key=f"grade-{key}", pure=True): key
+        for key, notebook in notebooks.items()
+    }
     done = as_completed(list(futures), with_results=True, raise_errors=False)
     for future, result in done:
         key = futures.pop(future)

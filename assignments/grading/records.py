@@ -1,8 +1,8 @@
 """What is graded so far, on disk: one small JSON per result and its log, each written whole or not at all.
 
 A result is filed under a digest of all that decides it: the submitted bytes, the autograder, the limits and
-this code. So a run that was interrupted goes on where it stopped, a changed notebook is graded again, a renamed
-one is not, and two equal files are graded once.
+this code. So an interrupted run goes on where it stopped, a changed notebook is graded again, a renamed one
+is not, and two equal files are graded once.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 from grading import sandbox
 from grading.sandbox import Limits
 
-# Stands before the package of this name: importing that takes seconds (it compiles a grammar), in otter and again
-# in the notebook's kernel, and jsonschema does without it.
+# Stands before the package of this name: importing that takes seconds (it compiles a grammar), in otter and
+# again in the notebook's kernel, and jsonschema does without it.
 SHADOWS = {"rfc3987_syntax.py": b'raise ImportError("not in here: slow, and not needed")\n'}
 
 
