@@ -5,11 +5,7 @@ def kv_bytes(config, context, batch, dtype):
     n_kv_heads = config.get("num_key_value_heads") or n_heads
     head_dim = config.get("head_dim") or config["hidden_size"] // n_heads
     n_layers = config["num_hidden_layers"]
-    kinds = config.get("layer_types") or ["sliding_attention"] * n_layers
-    tokens = 0
-    for kind in kinds:
-        has_window = bool(window)
-        tokens += min(context, window) if has_window else context
+    tokens = n_layers * (min(context, window) if window else context)
     values = 2 * tokens * batch * n_kv_heads * head_dim
     bits, group = FORMATS[dtype]
     nbytes = values * bits // 8
