@@ -39,7 +39,7 @@ def client(jobs: int, scheduler: str | None) -> Iterator[Client]:
                 n_workers=1,
                 threads_per_worker=jobs,
                 processes=False,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
                 memory_limit=0,
             ) as cluster,
             Client(cluster) as found,
