@@ -54,6 +54,7 @@ measure: $(READY) ## fill caches of many shapes and compare with the prediction;
 bench: $(READY) ## time decode steps beside transformers', and paging's book-keeping; MINE=NAME names the records
 	@$(BIN)/python -m kvbook measure --what decode --out measurements/decode_$(MINE).json
 	@$(BIN)/python -m kvbook measure --what blocks --out measurements/blocks_$(MINE).json
+	@if command -v bwrap > /dev/null; then $(BIN)/python tools/grading_rate.py; fi
 
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs

@@ -108,7 +108,9 @@ def graded(tmp_path_factory, host, listener) -> Path:
     places = [str(host / "secret.txt"), str(host), str(ROOT / "README.md"), str(ROOT)]
     places += [sys.executable, "/usr/bin/env", "/etc/passwd", "/in/autograder.zip", "/dev", "/"]
     writing = WRITING.format(
-        places=places, secrets=[str(host), str(FOLDER), str(ROOT / "README.md")], reference=REFERENCE
+        places=places,
+        secrets=[str(host), str(FOLDER), str(ROOT / "README.md")],
+        reference=REFERENCE,
     )
     reaching = REACHING.format(port=listener.getsockname()[1], reference=REFERENCE)
     answers = {
