@@ -79,13 +79,17 @@ def main(given: list[str] | None = None) -> int:
             raise ValueError(
                 f"{str(out)!r} cannot be written: it must be a file in a folder that exists."
             )
+        if out.resolve().is_relative_to(args.submissions.resolve()):
+            raise ValueError(
+                f"{str(out)!r} lies among the submissions; put it elsewhere with --out."
+            )
         zipped = args.autograder or autograder.locate(args.assignment)
         done = course.grade(
             args.submissions,
             autograder.load(zipped),
             out,
             limits,
-            jobs=args.jobs or len(os.sched_getaffinity(0)),
+            jobs=args.jobs or (1 if args.scheduler else len(os.sched_getaffinity(0))),
             scheduler=args.scheduler,
         )
     except ValueError as error:

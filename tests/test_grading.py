@@ -259,6 +259,21 @@ def test_bad_arguments_get_one_sentence(tmp_path, capsys, arguments, why):
     assert why in capsys.readouterr().err
 
 
+def test_the_table_does_not_lie_among_the_submissions(tmp_path, capsys):
+    place(tmp_path, "ada.ipynb")
+    (tmp_path / "a.zip").write_bytes(small_autograder())
+    given = [
+        str(tmp_path),
+        "--autograder",
+        str(tmp_path / "a.zip"),
+        "--out",
+        str(tmp_path / "g.csv"),
+    ]
+    assert program.main([*given, "--scheduler", "tcp://127.0.0.1:9"]) == 2
+    assert "among the submissions" in capsys.readouterr().err
+    assert not (tmp_path / "g.csv").exists()
+
+
 def test_what_cannot_run_gets_a_zero_and_a_reason(tmp_path):
     """No sandbox is needed where nothing is left to grade."""
     (tmp_path / "in/ada").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""How many submissions a minute: bare `otter run` one after another, and assignments/grade.py with 1 and 2 jobs.
+"""How many submissions a minute: bare `otter run` one after another, and grade.py with 1 and 2 jobs.
 
     python tools/grading_rate.py                  40 submissions of assignment 1
     python tools/grading_rate.py --submissions 6  a quick look
@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-import assignments
+import assignments  # noqa: E402
 
 
 def course(top: Path, count: int) -> tuple[Path, Path]:

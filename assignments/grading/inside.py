@@ -1,8 +1,8 @@
 """Runs inside the sandbox: `otter run` on /in/submission.ipynb, its results.json to standard output.
 
-Standard output carries one JSON object, {"results": ..., "errors": [...]}, written once at the end; all
-that the notebook prints goes to standard error. Whatever runs in here may forge that object: the outside
-checks its form and its bounds, and cannot check more.
+Standard output carries the line "started", once otter is there, and at the end one JSON object, {"results":
+..., "errors": [...]}; all that the notebook prints goes to standard error. Whatever runs in here may forge
+that object: the outside checks its form and its bounds, and cannot check more.
 """
 
 import json
@@ -34,6 +34,7 @@ def main() -> None:
 
     from otter.run import main as otter_run
 
+    os.write(results_to, b"started\n")
     out = Path("/tmp/out")
     out.mkdir()
     graded = otter_run(

@@ -168,6 +168,7 @@ def _watched(command: list[str], limits: Limits) -> Finished:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd="/",
+        start_new_session=True,  # a Ctrl-C is for the grader, not for what it grades
     )
     assert process.stdout
     assert process.stderr

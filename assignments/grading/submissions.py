@@ -16,6 +16,7 @@ import os
 import re
 import unicodedata
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -185,8 +186,13 @@ def _in_zip(place: Path) -> tuple[list[_File], list[tuple[str, ...]]]:
 
 def _zip_reader(place: Path, name: str) -> Callable[[], bytes]:
     def read() -> bytes:
-        with zipfile.ZipFile(place) as archive, archive.open(name) as file:
-            return file.read(300 * 10**6)  # a notebook above 200 MB is refused; so is a zip bomb
+        try:
+            with zipfile.ZipFile(place) as archive, archive.open(name) as file:
+                return file.read(
+                    300 * 10**6
+                )  # a notebook above 200 MB is refused; so is a zip bomb
+        except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+            raise OSError(f"the zip is damaged or locked: {error}") from None
 
     return read
 

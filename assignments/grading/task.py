@@ -14,6 +14,7 @@ from typing import Any
 from grading import sandbox
 from grading.sandbox import Limits
 
+STARTED = b"started\n"  # what inside.py says before any of the student's code runs
 # Stands before the package of this name: importing that takes seconds (it compiles a grammar), in otter and
 # again in the notebook's kernel, and jsonschema does without it.
 SHADOWS = {"rfc3987_syntax.py": b'raise ImportError("not in here: slow, and not needed")\n'}
@@ -32,7 +33,8 @@ def grade_one(
         believable results has 0 for each question.
 
     Raises:
-        RuntimeError: this machine cannot make a sandbox: nothing was graded.
+        RuntimeError: there is no sandbox on this machine, or it was killed, or has no otter: that is not the
+            student's doing, and nothing was graded.
     """
     if problem := sandbox.missing():
         raise RuntimeError(problem)
@@ -44,11 +46,15 @@ def grade_one(
     }
     command = [sys.executable, "/in/inside.py", str(limits.memory_mib * sandbox.MIB)]
     done = sandbox.run(command, files, limits)
+    if (done.code < 0 and not done.why) or not done.out.startswith(STARTED):
+        raise RuntimeError(
+            f"the sandbox did not do its work (status {done.code}){_hint(done.log, '')}"
+        )
     scores, reason = dict.fromkeys(expected, 0.0), ""
     try:
         if done.why:
             raise ValueError(f"stopped: {done.why}")
-        scores, reason = believed(done.out, expected)
+        scores, reason = believed(done.out.removeprefix(STARTED), expected)
     except ValueError as error:
         reason = f"{error}{_hint(done.log, done.why)}"
     return {"scores": scores, "reason": reason, "seconds": done.seconds, "log": done.log}
