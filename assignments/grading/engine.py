@@ -13,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 import dask
+import psutil
 from distributed import Client, LocalCluster, as_completed
 
 import grading
@@ -44,7 +45,12 @@ def client(jobs: int, scheduler: str | None) -> Iterator[Client]:
             ) as cluster,
             Client(cluster) as found,
         ):
-            yield found
+            try:
+                yield found
+            finally:  # those that still run, after a Ctrl-C: else the cluster waits for them
+                for child in psutil.Process().children():
+                    if child.name() == "bwrap":
+                        child.kill()
         return
     try:
         found = Client(scheduler, timeout=CONNECT_SECONDS)
@@ -93,15 +99,18 @@ def spread(
         client.submit(job, notebook, key=f"grade-{key}", pure=True): key
         for key, notebook in notebooks.items()
     }
-    done = as_completed(list(futures), with_results=True, raise_errors=False)
-    for future, result in done:
-        key = futures.pop(future)
-        if future.status == "finished":
-            yield key, result, ""
-        else:
-            error = future.exception() if future.status == "error" else None
-            yield key, None, _said(error)
-        future.release()
+    try:
+        for future, result in as_completed(list(futures), with_results=True, raise_errors=False):
+            key = futures.pop(future)
+            if future.status == "finished":
+                yield key, result, ""
+            else:
+                error = future.exception() if future.status == "error" else None
+                yield key, None, _said(error)
+            future.release()
+    finally:
+        if futures:  # interrupted: start no more of them
+            client.cancel(list(futures), force=True)
 
 
 def _said(error: BaseException | None) -> str:
