@@ -7,7 +7,7 @@ import time
 
 import psutil
 import pytest
-from grading import sandbox
+from grading import sandbox, task
 from grading.sandbox import Limits
 
 pytestmark = pytest.mark.grading
@@ -93,3 +93,23 @@ def test_floods_are_cut():
     assert "more than 4 MiB" in done.why
     assert len(done.log) < 3 * sandbox.LOG_LIMIT
     assert "was not kept" in done.log
+
+
+@pytest.mark.parametrize(
+    "inside", ["", "raise SystemExit(1)", "import os, signal; os.kill(1, signal.SIGKILL)"]
+)
+def test_what_is_not_the_students_doing_is_not_graded(inside):
+    """Nothing of a submission ran: that is no 0, it is no grade."""
+    with pytest.raises(RuntimeError, match="the sandbox did not do its work"):
+        task.grade_one(b"", b"", inside.encode(), {"q1": 3.0}, Limits(seconds=30))
+
+
+def test_no_results_are_zero_with_the_log():
+    inside = b"import sys; print('started', flush=True); sys.exit('the last line')"
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, Limits(seconds=30))
+    assert graded["scores"] == {"q1": 0.0}
+    assert graded["reason"] == "no results: the last line"
+    assert graded["log"] == "the last line\n"
+    inside = b"import time; print('started', flush=True); time.sleep(60)"
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, Limits(seconds=1))
+    assert graded["reason"] == "stopped: it ran for more than 1 s"
