@@ -16,7 +16,7 @@ export HF_HUB_OFFLINE := 1
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lessons lab measure bench bundles assignments format model clean node-found browser-found
+.PHONY: help book test check lessons lab measure bench bundles assignments format model clean node-found browser-found sandbox-found
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ book: $(READY) ## build the static book into _build/html
 	@$(BIN)/jupyter-book build . --warningiserror --nitpick --keep-going --quiet
 	@echo "The book is built: open $(SITE)/index.html in a browser."
 
-test: node-found browser-found check ## run every check: the fast part, every lesson again, the built book in a real browser
+test: node-found browser-found sandbox-found check ## run every check: the fast part, every lesson again, the built book in a real browser
 	$(BIN)/python -m pytest $(TWO) --nbval --nbval-current-env --nbval-cell-timeout 180 \
 		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book
 	@rm -rf $(SITE)
@@ -54,6 +54,7 @@ measure: $(READY) ## fill caches of many shapes and compare with the prediction;
 bench: $(READY) ## time decode steps beside transformers', and paging's book-keeping; MINE=NAME names the records
 	@$(BIN)/python -m kvbook measure --what decode --out measurements/decode_$(MINE).json
 	@$(BIN)/python -m kvbook measure --what blocks --out measurements/blocks_$(MINE).json
+	@if command -v bwrap > /dev/null; then $(BIN)/python tools/grading_rate.py; fi
 
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs
@@ -85,6 +86,9 @@ node-found:
 
 browser-found: $(VENV)/bin/pip
 	@$(BIN)/python tools/browser.py
+
+sandbox-found: $(VENV)/bin/pip
+	@$(BIN)/python tools/bubblewrap.py
 
 $(NODE): package.json package-lock.json
 	@npm ci --silent

@@ -9,6 +9,7 @@ process of its own; so one wrong answer per assignment also goes through the rea
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -55,10 +56,8 @@ def grade(paths: list[Path], notebook: NotebookNode) -> dict[str, tuple[float, s
     env: dict[str, object] = {"__name__": "__main__"}
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            try:
+            with contextlib.suppress(Exception):  # otter goes on after a cell that fails, too
                 exec(compile(cell.source, "a cell", "exec"), env)
-            except Exception as error:  # otter goes on after a cell that fails, too
-                print(f"a cell failed: {type(error).__name__}: {error}")
     scores = {}
     for path in paths:
         file = ExceptionTestFile.from_file(str(path))
@@ -93,6 +92,37 @@ def test_a_wrong_answer_gets_its_score(folder: Path, wrong: tool.Wrong, built: B
 
 
 @each
+def test_with_a_secret_other_inputs_are_drawn(folder: Path, tmp_path: Path) -> None:
+    texts = set()
+    for secret in ("", "one", "two"):
+        out = tmp_path / f"with {secret}"
+        student, archive = tool.assign(folder, out, run=False, secret=secret)
+        paths = tool.test_files(archive, out)
+        assert total(grade(paths, tool.submission(folder))) == tool.POINTS, secret
+        texts.add(student.read_text())
+        assert ("SEED = 0" in paths[0].read_text()) == (not secret)
+    assert len(texts) == 1, "students see nothing of it"
+
+
+@each
+def test_the_visible_checks_pass_for_the_reference_and_say_what_is_wrong(folder: Path) -> None:
+    notebook = tool.submission(folder)
+    env: dict[str, object] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, "a cell", "exec"), env)
+    source = tool.read_source(folder)
+    checks = [cell for cell in source.cells if "check" in tool.tags(cell)]
+    assert checks
+    for cell in [cell for cell, _ in tool.hidden_tests(source)]:
+        asserts = [
+            node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Assert)
+        ]
+        assert all(node.msg for node in asserts), cell.source
+        assert asserts or "compare(" in cell.source
+
+
+@each
 def test_there_are_wrong_answers_enough(folder: Path) -> None:
     assert len(tool.wrongs(folder)) >= 5
 
@@ -116,7 +146,7 @@ def test_the_student_notebook_holds_no_solution_and_no_hidden_line(
     text = student.read_text()
     shown = own_lines("\n".join(cell.source for cell in nbformat.read(student, 4).cells))
     notebook = tool.read_source(folder)
-    pairs = list(tool.tests(notebook))
+    pairs = list(tool.hidden_tests(notebook))
     tests = [cell for cell, _ in pairs]
     public = set()
     for cell in notebook.cells:
@@ -239,6 +269,7 @@ def test_an_exit_or_an_endless_loop_costs_its_test_alone(
 
 
 @pytest.mark.grading
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # in otter-grader's own use of pandas
 @each
 def test_otter_itself_gives_the_same_score(folder: Path, built: Built, tmp_path: Path) -> None:
     wrong = tool.wrongs(folder)[0]
@@ -253,3 +284,23 @@ def test_otter_itself_gives_the_same_score(folder: Path, built: Built, tmp_path:
     assert sum(test["score"] for test in scored) == wrong.score, said.getvalue()
     assert sum(test["max_score"] for test in scored) == tool.POINTS
     assert any(wrong.fails in test["output"] for test in scored)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("# # BEGIN TESTS", "# # BEGINS TESTS", "unknown raw cell"),
+        ("points=1 title", "points=2 title", "points, not 10"),
+        ("def test_returns(append_kv)", "def test_returns(append)", "which no answer defines"),
+        ("def test_returns", "def returns", "one function test_"),
+        ('title="All rows', 'title="\\\\All rows', "quotes or backslashes"),
+    ],
+)
+def test_a_source_that_would_go_wrong_is_refused(
+    old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    text = (FOLDERS[0] / "notebook.py").read_text()
+    assert old in text
+    (tmp_path / "notebook.py").write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match=said):
+        tool.master(tmp_path)

@@ -13,6 +13,9 @@ delimiter cells. Two kinds of cell stand in a TESTS block, each with `points` an
 Into every hidden test go `assignments/guard.py` and the source's cells tagged `given`, so that no
 test trusts what a submission may have changed, and those tagged `secret`, which no student sees.
 `wrong/*.py` are wrong answers, for the tests.
+
+Everybody can read these sources. Where the environment has ASSIGNMENTS_SECRET, hidden tests draw other
+inputs: `SEED`, which sources may use in their secret cells, comes from it. Without a secret it is 0.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ import argparse
 import ast
 import contextlib
 import copy
+import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -152,10 +157,16 @@ def hidden(cell: NotebookNode, number: int, given: str, names: list[str]) -> Hid
     return Hidden(name, cell.metadata["points"], title, ast.unparse(ast.parse("\n".join(lines))))
 
 
-def tests(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, Hidden]]:
+def seed(folder: Path, secret: str) -> int:
+    """What shifts the inputs of an assignment's hidden tests; 0 without a secret."""
+    name = f"{secret}/{folder.name}".encode()
+    return int.from_bytes(hashlib.sha256(name).digest()[:4], "big") // 2 if secret else 0
+
+
+def hidden_tests(notebook: NotebookNode, seed: int = 0) -> Iterator[tuple[NotebookNode, Hidden]]:
     """Each cell of the TESTS blocks, and the hidden test that it stands for."""
     known = [cell.source for cell in notebook.cells if {"given", "secret"} & {*tags(cell)}]
-    given = "\n".join(known)
+    given = "\n".join([f"SEED = {seed}", *known])
     names, inside, number = list(answers(notebook)), False, 0
     for cell in notebook.cells:
         if marker(cell) in {"BEGIN TESTS", "END TESTS"}:
@@ -165,10 +176,10 @@ def tests(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, Hidden]]:
             yield cell, hidden(cell, number, given, names)
 
 
-def master(folder: Path) -> NotebookNode:
+def master(folder: Path, secret: str = "") -> NotebookNode:
     """The notebook that otter-grader's `assign` reads."""
     notebook = read_source(folder)
-    made = {id(cell): test for cell, test in tests(notebook)}
+    made = {id(cell): test for cell, test in hidden_tests(notebook, seed(folder, secret))}
     total = sum(test.points for test in made.values())
     if total != POINTS:
         raise ValueError(f"The tests of {folder.name} give {total} points, not {POINTS}.")
@@ -195,13 +206,13 @@ def master(folder: Path) -> NotebookNode:
 # What is made of it
 
 
-def assign(folder: Path, out: Path, run: bool) -> tuple[Path, Path]:
+def assign(folder: Path, out: Path, run: bool, secret: str = "") -> tuple[Path, Path]:
     """Let otter-grader make the student notebook and the zip; with `run`, grade the reference."""
     from otter.assign import main
 
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, f"{folder.name}.ipynb")
-        nbformat.write(master(folder), path)
+        nbformat.write(master(folder, secret), path)
         with contextlib.redirect_stdout(io.StringIO()):
             main(str(path), str(Path(work, "made")), no_pdfs=True, no_run_tests=not run)
         (made,) = Path(work, "made/autograder").glob("*.zip")
@@ -226,7 +237,7 @@ def submission(folder: Path, replacement: str = "") -> NotebookNode:
         raise ValueError(f"{folder.name} has no answer {sorted(wrong - set(found))}.")
     for name in wrong:
         found[name].source = replacement
-    never = {id(cell) for cell, _ in tests(notebook) if "check" not in tags(cell)}
+    never = {id(cell) for cell, _ in hidden_tests(notebook) if "check" not in tags(cell)}
     never |= {id(c) for c in notebook.cells if c.cell_type == "raw" or "secret" in tags(c)}
     notebook.cells = [copy.deepcopy(cell) for cell in notebook.cells if id(cell) not in never]
     for cell in notebook.cells:
@@ -273,7 +284,8 @@ def main() -> int:
     if not folders:
         parser.error(f"no assignment's folder starts with {' or '.join(options.names)}")
     for folder in folders:
-        student, archive = assign(folder, options.out, not options.no_run)
+        secret = os.environ.get("ASSIGNMENTS_SECRET", "")
+        student, archive = assign(folder, options.out, not options.no_run, secret)
         print(f"{folder.name}: {student.name} for students, {archive.name} for the grader")
     return 0
 

@@ -69,6 +69,13 @@ def append_kv(cache, k, v):
 # %% [raw]
 # # BEGIN TESTS
 
+
+# %% tags=["secret"]
+def numbered(first, *shape, plain=numbered):
+    """Other numbers where the teacher has a secret."""
+    return plain(first + SEED % 10_000, *shape)
+
+
 # %% tags=["check"] points=1 title="The first rows are stored as they come."
 cache = new_cache(2, 3, 4)
 k, v = numbered(0, 2, 3, 5, 4), numbered(1000, 2, 3, 5, 4)

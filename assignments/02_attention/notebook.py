@@ -66,6 +66,11 @@ def cached_attention(q, K, V):
 
 
 # %% tags=["secret"]
+def draw(seed, *shape, plain=draw):
+    """Other numbers where the teacher has a secret."""
+    return plain(seed + SEED, *shape)
+
+
 def expected(q, K, V):
     out = torch.empty_like(q)
     for index in range(q.shape[2]):

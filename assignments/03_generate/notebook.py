@@ -118,6 +118,15 @@ def generate_cached(model, ids, n):
 # %% [raw]
 # # BEGIN TESTS
 
+
+# %% tags=["secret"]
+class TinyModel(TinyModel):
+    """Other weights where the teacher has a secret."""
+
+    def __init__(self, seed=0, **shape):
+        super().__init__(seed + SEED, **shape)
+
+
 # %% tags=["check"] points=1 title="The prompt is kept, and n tokens come after it."
 prompt = torch.tensor([[7, 3, 20, 41, 5]])
 story = generate_cached(TinyModel(), prompt, 4)

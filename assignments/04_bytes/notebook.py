@@ -83,6 +83,10 @@ def kv_bytes(config, context, batch, dtype):
 # %% [raw]
 # # BEGIN TESTS
 
+# %% tags=["secret"]
+EXTRA = SEED % 50  # layers more than the model has, where the teacher has a secret
+TALL = LLAMA_2_7B | {"num_hidden_layers": 32 + 2 * EXTRA}
+
 # %% tags=["check"] points=2 title="Llama-2-7B in bfloat16 takes 524,288 bytes per token."
 got = kv_bytes(LLAMA_2_7B, 1, 1, "bfloat16")
 assert got == 524_288, (
@@ -109,23 +113,23 @@ def test_linear(kv_bytes):
 
 # %% points=2 title="head_dim counts where the config names it."
 def test_head_dim(kv_bytes):
-    qwen3 = {"num_hidden_layers": 28, "hidden_size": 1024, "num_attention_heads": 16}
+    qwen3 = {"num_hidden_layers": 28 + 28 * EXTRA, "hidden_size": 1024, "num_attention_heads": 16}
     qwen3 |= {"num_key_value_heads": 8, "head_dim": 128}  # Qwen3-0.6B
-    assert kv_bytes(qwen3, 10, 3, "bfloat16") == 30 * 114_688, "Qwen3-0.6B"
+    assert kv_bytes(qwen3, 10, 3, "bfloat16") == 30 * 114_688 * (1 + EXTRA), "Qwen3-0.6B"
     qwen3["head_dim"] = None
-    assert kv_bytes(qwen3, 10, 3, "bfloat16") == 30 * 57_344, "head_dim is None"
+    assert kv_bytes(qwen3, 10, 3, "bfloat16") == 30 * 57_344 * (1 + EXTRA), "head_dim is None"
 
 
 # %% points=2 title="Layers with a window keep no more tokens than it has."
 def test_window(kv_bytes):
-    config = LLAMA_2_7B | {"sliding_window": 4096}
-    most = kv_bytes(LLAMA_2_7B, 4096, 2, "bfloat16")
+    config = TALL | {"sliding_window": 4096}
+    most = kv_bytes(TALL, 4096, 2, "bfloat16")
     assert kv_bytes(config, 4096, 2, "bfloat16") == most, "a context as long as the window"
     assert kv_bytes(config, 10_000, 2, "bfloat16") == most, "a context beyond the window"
     assert kv_bytes(config, 512, 2, "bfloat16") == most // 8, "a short context"
-    kinds = ["sliding_attention", "full_attention"] * 16
-    config = LLAMA_2_7B | {"sliding_window": 8, "layer_types": kinds}
-    token = kv_bytes(LLAMA_2_7B, 1, 1, "bfloat16")
+    kinds = ["sliding_attention", "full_attention"] * (16 + EXTRA)
+    config = TALL | {"sliding_window": 8, "layer_types": kinds}
+    token = kv_bytes(TALL, 1, 1, "bfloat16")
     assert kv_bytes(config, 100, 1, "bfloat16") == token // 2 * 108, "half of the layers have it"
     config["sliding_window"] = None
     assert kv_bytes(config, 100, 1, "bfloat16") == token * 100, "the window is None"
@@ -133,9 +137,9 @@ def test_window(kv_bytes):
 
 # %% points=2 title="Scales take room."
 def test_scales(kv_bytes):
-    plain = kv_bytes(LLAMA_2_7B, 64, 3, "bfloat16") // 64  # of 32 values
-    assert kv_bytes(LLAMA_2_7B, 64, 3, "q8_0") == plain * 34, "q8_0: 32 values in 34 bytes"
-    assert kv_bytes(LLAMA_2_7B, 64, 3, "q4_0") == plain * 18, "q4_0: 32 values in 18 bytes"
+    plain = kv_bytes(TALL, 64, 3, "bfloat16") // 64  # of 32 values
+    assert kv_bytes(TALL, 64, 3, "q8_0") == plain * 34, "q8_0: 32 values in 34 bytes"
+    assert kv_bytes(TALL, 64, 3, "q4_0") == plain * 18, "q4_0: 32 values in 18 bytes"
 
 
 # %% [raw]

@@ -69,6 +69,11 @@ def step(cache, q, k, v):
 
 
 # %% tags=["secret"]
+def draw(seed, *shape, plain=draw):
+    """Other numbers where the teacher has a secret."""
+    return plain(seed + SEED, *shape)
+
+
 def run(step, n_heads, n_kv_heads, n_steps, head_dim=8, batch=2):
     """Steps with random rows: the results, what they should be, and the cache."""
     cache, got, wanted = new_cache(batch, n_kv_heads, head_dim), [], []

@@ -1,0 +1,218 @@
+"""A class of assignment 1, graded as a course would: each submission in its own sandbox, by `otter run`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from grading import autograder, course, sandbox
+from grading_help import ROOT, notebook, rows
+
+sys.path.insert(0, str(ROOT / "tools"))
+import assignments
+
+pytestmark = pytest.mark.grading
+LIMITS = sandbox.Limits(seconds=120, cell_seconds=4, memory_mib=2048)
+FOLDER = ROOT / "assignments/01_append_kv"
+REFERENCE = "\n".join(
+    assignments.answers(assignments.read_source(FOLDER))["append_kv"].source.splitlines()
+)
+PREPEND = (FOLDER / "wrong/prepend.py").read_text()
+CRASHING = f"""{REFERENCE}
+right = append_kv
+def append_kv(cache, k, v):
+    return right(cache, k, v) if cache["k"].dtype == torch.float32 else cache["no such rows"]
+"""
+LOOPING = f"""{REFERENCE}
+right = append_kv
+def append_kv(cache, k, v):
+    while k.dtype != cache["k"].dtype:
+        pass
+    return right(cache, k, v)
+"""
+HUNGRY = f"""{REFERENCE}
+right = append_kv
+def append_kv(cache, k, v):
+    hoard = [torch.ones(10**7) for _ in range(10**6 if k.dtype != cache["k"].dtype else 0)]
+    return right(cache, k, v)
+"""
+PRINTING = f"""{PREPEND}
+import json
+everything = {{"tests": [{{"name": "append_kv", "score": 10.0, "max_score": 10.0}}]}}
+print(json.dumps({{"results": everything, "errors": []}}))
+for path in ("results.json", "/tmp/out/results.json", "../results/results.json"):
+    try:
+        json.dump(everything, open(path, "w"))
+    except OSError as error:
+        print(error)
+"""
+PATCHING = f"{PREPEND}\ntorch.allclose = torch.equal = lambda *_, **__: True"
+WRITING = """
+import os, pathlib
+for place in {places!r}:
+    for path in (place, place + "/written", place + ".written"):
+        try:
+            open(path, "a").write("x")
+        except OSError:
+            pass
+        try:
+            os.remove(path)
+        except OSError:
+            pass
+open("own.txt", "w").write("x" * 10**6)  # its own folder it may write to
+readable = [place for place in {secrets!r} if os.path.exists(place)]
+if not readable:
+    exec({reference!r})
+"""
+REACHING = """
+import socket
+reached = []
+for address in [("127.0.0.1", {port}), ("10.255.255.1", 80)]:
+    try:
+        reached.append(socket.create_connection(address, timeout=2))
+    except OSError:
+        pass
+if not reached:
+    exec({reference!r})
+"""
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory) -> Path:
+    """Files of the host that nobody may change or see."""
+    folder = tmp_path_factory.mktemp("host")
+    (folder / "secret.txt").write_text("what nobody may read or change")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def listener():
+    """A server on this machine that must stay alone."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        yield server
+
+
+def given(answer: str) -> bytes:
+    return notebook("import torch", answer)
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory, host, listener) -> Path:
+    """The folder with the table, after the whole class was graded once."""
+    top = tmp_path_factory.mktemp("class")
+    places = [str(host / "secret.txt"), str(host), str(ROOT / "README.md"), str(ROOT)]
+    places += [sys.executable, "/usr/bin/env", "/etc/passwd", "/in/autograder.zip", "/dev", "/"]
+    writing = WRITING.format(
+        places=places,
+        secrets=[str(host), str(FOLDER), str(ROOT / "README.md")],
+        reference=REFERENCE,
+    )
+    reaching = REACHING.format(port=listener.getsockname()[1], reference=REFERENCE)
+    answers = {
+        "correct": REFERENCE,
+        "crashing": CRASHING,
+        "looping": LOOPING,
+        "loop in a cell": f"{REFERENCE}\nwhile True:\n    pass",
+        "hungry": HUNGRY,
+        "syntax": "def append_kv(cache, k, v:\n    return",
+        "exiting": f"{REFERENCE}\nimport os\nos._exit(0)",
+        "printing": PRINTING,
+        "patching": PATCHING,
+        "writing": writing,
+        "reaching": reaching,
+    }
+    folder = top / "in"
+    folder.mkdir()
+    for name, answer in answers.items():
+        (folder / f"{name}.ipynb").write_bytes(given(answer))
+    moodle = folder / "Zoë 李_71_assignsubmission_file_"
+    moodle.mkdir()
+    data = json.loads(given(REFERENCE))
+    data["cells"][0]["outputs"] = [
+        {"output_type": "stream", "name": "stdout", "text": "x" * 50 * 10**6}
+    ]
+    (moodle / "cachе.ipynb").write_text(json.dumps(data))  # 50 MB
+    shutil.copy(folder / "correct.ipynb", folder / "müller_12_34_copy.ipynb")
+    (folder / "nobody").mkdir()
+    (folder / "words.ipynb").write_text("not a notebook")
+    patch = pytest.MonkeyPatch()
+    patch.setattr(assignments, "SECONDS", 3)  # for one hidden test that loops
+    _, archive = assignments.assign(FOLDER, top / "built", run=False)
+    patch.undo()
+    done = course.grade(folder, autograder.load(archive), top / "grades.csv", LIMITS)
+    assert (done.rows, done.graded_now, done.not_graded) == (15, 12, 0)
+    return top
+
+
+SCORES = {
+    "correct.ipynb": 10,
+    "crashing.ipynb": 8,
+    "looping.ipynb": 8,
+    "loop in a cell.ipynb": 10,
+    "hungry.ipynb": 8,
+    "syntax.ipynb": 0,
+    "exiting.ipynb": 0,
+    "printing.ipynb": 8,
+    "patching.ipynb": 0,
+    "writing.ipynb": 10,
+    "reaching.ipynb": 10,
+    "Zoë 李_71_assignsubmission_file_/cachе.ipynb": 10,
+    "müller_12_34_copy.ipynb": 10,
+    "nobody": 0,
+    "words.ipynb": 0,
+}
+
+
+def test_each_gets_its_score(graded):
+    read = rows(graded / "grades.csv")
+    assert {name: float(row["score"]) for name, row in read.items()} == SCORES
+    assert {row["out_of"] for row in read.values()} == {"10"}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("crashing.ipynb", "append_kv: test_dtype. The cache keeps its dtype"),
+        ("looping.ipynb", "append_kv: test_dtype"),
+        ("hungry.ipynb", "append_kv: test_dtype"),
+        ("syntax.ipynb", "cell 2: SyntaxError"),
+        ("exiting.ipynb", "ended its own process"),
+        ("printing.ipynb", "append_kv: check_2. New rows come after the old ones"),
+        ("patching.ipynb", "append_kv: check_1"),
+        ("words.ipynb", "not JSON"),
+        ("nobody", "holds no notebook, nothing"),
+        ("müller_12_34_copy.ipynb", "the same file as 'correct.ipynb'"),
+    ],
+)
+def test_the_reason_says_where_points_went(graded, name, why):
+    assert why in rows(graded / "grades.csv")[name]["reason"]
+
+
+def test_the_logs_are_kept(graded):
+    row = rows(graded / "grades.csv")["exiting.ipynb"]
+    assert "Kernel died" in (graded / "grades.records" / row["log"]).read_text()
+
+
+def test_the_host_is_untouched(graded, host, listener):
+    assert [path.name for path in host.iterdir()] == ["secret.txt"]
+    assert (host / "secret.txt").read_text() == "what nobody may read or change"
+    assert not list(host.parent.glob("*.written"))
+    assert not list(ROOT.glob("*written"))
+    with pytest.raises(TimeoutError):
+        listener.accept()
+
+
+def test_again_is_the_same_and_grades_nothing(graded):
+    before = (graded / "grades.csv").read_bytes()
+    (archive,) = (graded / "built").glob("*.zip")
+    zipped = autograder.load(archive)
+    done = course.grade(
+        graded / "in", zipped, graded / "grades.csv", LIMITS, scheduler="tcp://nowhere:1"
+    )
+    assert (done.graded_now, done.known_before) == (0, 13)
+    assert (graded / "grades.csv").read_bytes() == before

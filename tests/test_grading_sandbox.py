@@ -1,0 +1,115 @@
+"""The walls themselves, with programs that need no Otter."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import psutil
+import pytest
+from grading import sandbox, task
+from grading.sandbox import Limits
+
+pytestmark = pytest.mark.grading
+
+
+def run(code: str, **limits: float) -> sandbox.Finished:
+    given = {"seconds": 30, "memory_mib": 256, **limits}
+    return sandbox.run([sys.executable, "/in/it.py"], {"it.py": code.encode()}, Limits(**given))
+
+
+def left() -> list[str]:
+    """What still runs below this process."""
+    return [child.name() for child in psutil.Process().children(recursive=True)]
+
+
+def test_what_comes_out():
+    done = run("import sys; print('out'); print('log', file=sys.stderr); sys.exit(3)")
+    assert (done.code, done.out, done.log, done.why) == (3, b"out\n", "log\n", "")
+
+
+def test_a_sleeper_is_stopped():
+    started = time.monotonic()
+    done = run("import time; time.sleep(60)", seconds=1)
+    assert done.why == "it ran for more than 1 s"
+    assert time.monotonic() - started < 20
+    assert not left()
+
+
+def test_children_count_and_die_with_it():
+    code = (
+        "import os, time\nfor _ in range(3): os.fork()\nx = bytearray(b'x') * 10**8\ntime.sleep(60)"
+    )
+    assert run(code).why == "it used more than 256 MiB of memory"
+    assert not left()
+    code = "import os, time\nfor _ in range(5): os.fork()\ntime.sleep(60)"
+    sandbox.MAX_TASKS, before = 20, sandbox.MAX_TASKS
+    try:
+        assert "more than 20 processes" in run(code, memory_mib=4096).why
+    finally:
+        sandbox.MAX_TASKS = before
+    assert not left()
+
+
+def test_one_that_outlives_its_parent_is_stopped_with_it():
+    assert run("import os, time\nif os.fork(): os._exit(0)\nos.setsid(); time.sleep(60)").why == ""
+    assert not left()
+
+
+def test_files_are_memory_and_bounded():
+    code = """
+for place in ('/tmp/x', '/dev/shm/x'):
+    try:
+        with open(place, 'wb') as file:
+            for _ in range(1000): file.write(b'x' * 10**6)
+    except OSError as error:
+        print(error.strerror)
+"""
+    assert run(code).out == b"No space left on device\n" * 2
+    code = "import os; print([p for p in ('/', '/dev', '/in', '/etc', '/usr') if os.access(p, os.W_OK)])"
+    assert run(code).out == b"[]\n"
+
+
+def test_the_outside_is_not_there():
+    code = (
+        "import os, socket\n"
+        "print(sorted(os.listdir('/')), os.listdir('/root') if os.path.exists('/root/.ssh') else '')\n"
+        "print(sorted(n for _, n in socket.if_nameindex()))\n"
+        "print('HOME' in os.environ and os.environ['HOME'], 'KVBOOK_SECRET' in os.environ)\n"
+        "print(len([p for p in os.listdir('/proc') if p.isdigit()]) < 5)"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVBOOK_SECRET", "x")
+        lines = run(code).out.decode().splitlines()
+    assert "home" not in lines[0]
+    assert "work" not in lines[0]
+    assert lines[1:] == ["['lo']", "/tmp False", "True"]
+
+
+def test_floods_are_cut():
+    done = run(
+        "import sys\nfor _ in range(500): sys.stderr.write('y' * 10**5); sys.stdout.write('x' * 10**5)"
+    )
+    assert "more than 4 MiB" in done.why
+    assert len(done.log) < 3 * sandbox.LOG_LIMIT
+    assert "was not kept" in done.log
+
+
+@pytest.mark.parametrize(
+    "inside", ["", "raise SystemExit(1)", "import os, signal; os.kill(1, signal.SIGKILL)"]
+)
+def test_what_is_not_the_students_doing_is_not_graded(inside):
+    """Nothing of a submission ran: that is no 0, it is no grade."""
+    with pytest.raises(RuntimeError, match="the sandbox did not do its work"):
+        task.grade_one(b"", b"", inside.encode(), {"q1": 3.0}, Limits(seconds=30))
+
+
+def test_no_results_are_zero_with_the_log():
+    inside = b"import sys; print('started', flush=True); sys.exit('the last line')"
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, Limits(seconds=30))
+    assert graded["scores"] == {"q1": 0.0}
+    assert graded["reason"] == "no results: the last line"
+    assert graded["log"] == "the last line\n"
+    inside = b"import time; print('started', flush=True); time.sleep(60)"
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, Limits(seconds=1))
+    assert graded["reason"] == "stopped: it ran for more than 1 s"
