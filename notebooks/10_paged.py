@@ -730,7 +730,7 @@ assert hash((0, 5)) == hash((2**61 - 1, 5))  # different, with one hash
 [name.hex()[:12] for name in first]
 
 # %% [markdown]
-# An early vLLM named blocks with `hash`, and an advisory of February 2025 describes how a request could
+# An early vLLM named blocks with `hash`, and an advisory describes how a request could
 # then be answered from another text's rows
 # ([GHSA-rm76-4mrf-v9r8](https://github.com/vllm-project/vllm/security/advisories/GHSA-rm76-4mrf-v9r8)).
 # The choices of [vLLM 0.16.0](https://docs.vllm.ai/en/v0.16.0/api/vllm/config/cache/) are SHA-256 and
