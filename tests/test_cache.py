@@ -385,7 +385,7 @@ def test_a_cache_without_a_store_says_so() -> None:
 
 
 @kinds
-@pytest.mark.parametrize("layer", [-1, 2])
+@pytest.mark.parametrize("layer", [-1, 2, 0.5, 1.0, True])
 def test_a_layer_that_is_not_there(kind: type[KVCache], layer: int) -> None:
     rows = torch.zeros(1, 3, 2, 4, dtype=torch.float64)
     with pytest.raises(ValueError, match=f"layer is {layer}; the cache has 0 to 1"):

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import DeepseekV3Config
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 from kvbook.accounting import cache_spec
 from kvbook.accounting.facts import model as facts
 from kvbook.accounting.latent import with_latent
-from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache
-from kvbook.lessons.decoder import Attention, Decoder, DecoderConfig, generate, rotate
+from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache, attention, put
+from kvbook.lessons.decoder import (
+    Attention,
+    Decoder,
+    DecoderConfig,
+    generate,
+    rope_angles,
+    rotate,
+)
 from kvbook.lessons.gqa import (
     ExpandedLatentAttention,
     LatentAttention,
@@ -133,6 +145,90 @@ def test_a_group_is_served_without_a_copy() -> None:
     assert copies >= 4 * held_nbytes([k, v])
 
 
+@pytest.mark.parametrize(
+    ("q", "k", "v"),
+    [
+        ((2, 6, 1, 8), (2, 2, 3, 8), (2, 1, 3, 8)),  # V with other heads would be broadcast
+        ((2, 6, 1, 8), (2, 2, 3, 8), (1, 2, 3, 8)),
+        ((1, 6, 1, 8), (2, 2, 3, 8), (2, 2, 3, 8)),
+        ((2, 6, 1, 8), (2, 2, 3, 8), (2, 2, 4, 8)),
+        ((2, 6, 1, 8), (2, 2, 3, 6), (2, 2, 3, 8)),
+        ((2, 6, 1, 8), (2, 0, 3, 8), (2, 0, 3, 8)),
+        ((2, 6, 0, 8), (2, 2, 3, 8), (2, 2, 3, 8)),
+        ((2, 6, 1, 8), (2, 2, 0, 8), (2, 2, 0, 8)),
+        ((6, 1, 8), (2, 2, 3, 8), (2, 2, 3, 8)),
+    ],
+)
+def test_shapes_that_do_not_go_together_are_refused(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"q, k, v have shapes .*; they must be full \[batch"
+    ) as told:
+        grouped_attention(random(*q), random(*k), random(*v))
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        torch.ones(2, 1, 2, 4, dtype=torch.bool),
+        torch.ones(3, 1, 2, 3, dtype=torch.bool),
+        torch.ones(2, 3, dtype=torch.bool),
+        torch.ones(2, 1, 2, 3, dtype=torch.long),
+        torch.ones((), dtype=torch.bool),
+    ],
+)
+def test_a_mask_of_another_shape_or_dtype_is_refused(mask: Tensor) -> None:
+    q, k = random(2, 6, 2, 8), random(2, 2, 3, 8)
+    with pytest.raises(ValueError, match=r"mask is .*; it must be torch.bool \[2 or 1, 1, 2, 3\]"):
+        grouped_attention(q, k, k, mask)
+
+
+def test_a_query_that_sees_no_key_gets_zeros() -> None:
+    q, k = random(1, 6, 2, 8), random(1, 2, 3, 8, seed=1)
+    mask = torch.tensor([[False] * 3, [True, False, True]])[None, None]
+    y = grouped_attention(q, k, k, mask)
+    assert bool((y[:, :, 0] == 0).all())
+    same(y[:, :, 1:], by_hand(q[:, :, 1:], k, k, mask[:, :, 1:], [0, 0, 0, 1, 1, 1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_few_bits_are_computed_in_float32(dtype: torch.dtype) -> None:
+    q, k = random(1, 4, 3, 64).to(dtype), random(1, 2, 300, 64, seed=1).to(dtype)
+    asked = []
+
+    class Asked(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "softmax" in str(function):
+                asked.append(args[0].dtype)
+            return function(*args, **(kwargs or {}))
+
+    with Asked():
+        y = grouped_attention(q, k, k)
+    assert (asked, y.dtype) == ([torch.float32], dtype)
+
+
+@pytest.mark.parametrize(("v_dim", "most"), [(32, 0.5), (16, 1)])  # copies of heads would be 4
+def test_lesson_2_s_step_copies_no_head_and_is_pytorch_s(v_dim: int, most: float) -> None:
+    q, k, v = random(2, 8, 1, 32), random(2, 2, 500, 32, seed=1), random(2, 2, 500, v_dim, seed=2)
+    with Watch(q, k, v) as watch:
+        y = attention(q, k, v, None)
+    assert watch.peak - held_nbytes([q, k, v]) < most * held_nbytes([k, v])
+    copies = (x.repeat_interleave(4, dim=1) for x in (k, v))
+    same(y, F.scaled_dot_product_attention(q, *copies))
+
+
+@pytest.mark.parametrize("lengths", [[2, 2], [1, 3]])
+def test_what_lies_behind_new_rows_is_cleared(lengths: list[int]) -> None:
+    rows, new = torch.full((2, 1, 9, 3), float("nan")), torch.ones(2, 1, 2, 3)
+    for row, length in zip(rows, lengths, strict=True):
+        row[:, :length] = 7
+    put(rows, new, torch.tensor(lengths))
+    for row, length in zip(rows, lengths, strict=True):
+        assert row[0, :, 0].tolist() == [7] * length + [1] * 2 + [0] * (7 - length)
+
+
 class RepeatsTooEarly(Attention):
     """Expands the heads before the cache gets them: the trap."""
 
@@ -198,6 +294,28 @@ def test_other_numbers_of_heads_are_refused(n_kv_heads: int) -> None:
         with_kv_heads(PLAIN, n_kv_heads)
 
 
+@pytest.mark.parametrize("n_kv_heads", [3.0, True, "3", None])
+def test_a_number_of_heads_that_is_no_int_is_refused(n_kv_heads: Any) -> None:
+    sentence = f"n_kv_heads is {n_kv_heads!r}; it must divide 6 or be a multiple, as an int."
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        with_kv_heads(PLAIN, n_kv_heads)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_kind_of_attention_and_the_mode_stay(training: bool) -> None:
+    early = make_model(CONFIG, RepeatsTooEarly).train(training)
+    pooled = with_kv_heads(early, 3)
+    assert {type(block.attention) for block in pooled.blocks} == {RepeatsTooEarly}
+    assert {module.training for module in pooled.modules()} == {training}
+
+
+def test_a_model_without_kv_heads_has_none_to_take() -> None:
+    with pytest.raises(
+        ValueError, match=r"^LatentAttention has no k_proj and v_proj to take .*\.$"
+    ):
+        with_kv_heads(MODELS[LatentAttention], 1)
+
+
 # The latent
 
 
@@ -205,6 +323,57 @@ def test_both_forms_are_one_function() -> None:
     ids = random_ids(2, 12)
     same(MODELS[LatentAttention](ids), MODELS[ExpandedLatentAttention](ids))
     assert MODELS[LatentAttention](ids).std() > 0.1
+
+
+@forms
+@pytest.mark.parametrize("scale", [1.0, 1e-3])  # a small latent shows the norm's eps
+def test_both_forms_are_deepseek_s_attention(form: type[LatentAttention], scale: float) -> None:
+    """transformers' own, with the same weights: turned query, turned key, norm, scale and mask."""
+    eps = 1e-6  # as its layer norms have
+    ours = make_model(LatentConfig(**{**vars(LATENT), "norm_eps": eps}), form).blocks[0].attention
+    ours.down_proj.weight *= scale
+    config = DeepseekV3Config(
+        hidden_size=24,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        q_lora_rank=None,
+        kv_lora_rank=10,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=4,
+        v_head_dim=8,
+        rope_interleave=False,
+    )
+    config._attn_implementation = "eager"
+    theirs = DeepseekV3Attention(config, 0).double().eval().requires_grad_(False)
+    assert theirs.kv_a_layernorm.variance_epsilon == eps
+    up = torch.cat([ours.k_up, ours.v_up], dim=1).flatten(0, 1)  # a head's K, then its V
+    for weight, value in (
+        (theirs.q_proj.weight, ours.q_proj.weight),
+        (theirs.kv_a_proj_with_mqa.weight, ours.down_proj.weight),
+        (theirs.kv_a_layernorm.weight, ours.latent_norm.weight),
+        (theirs.kv_b_proj.weight, up),
+        (theirs.o_proj.weight, ours.o_proj.weight),
+    ):
+        weight.copy_(value)
+    x = random(2, 9, 24)
+    cos, sin = rope_angles(torch.arange(3, 12).expand(2, -1), 4, 1e4)
+    twice = [torch.cat([part, part], dim=-1)[:, 0] for part in (cos, sin)]
+    hidden = torch.full((9, 9), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+    expected = theirs(x, tuple(twice), hidden)[0]
+    torch.testing.assert_close(ours(x, cos, sin), expected, atol=1e-5, rtol=1e-5)
+    assert expected.std() > 1e-4
+
+
+def test_a_step_makes_no_row_for_each_head() -> None:
+    config = LatentConfig(97, 24, 1, 16, 1, 8, 40, 600, latent_dim=64, content_dim=8)
+    cache = LatentCache(config, 1, 501, dtype=torch.float64)
+    row = random(1, 1, 500, 72)
+    cache.update(0, row, row[..., :64])
+    cache.advance(500)
+    q, row = random(1, 16, 1, 72), row[:, :, :1]
+    with Watch(q, row, cache) as watch:
+        cache.attend(0, q, row, row[..., :64])
+    assert watch.peak - held_nbytes([q, row, cache]) < cache.nbytes  # copies: 16 times that
 
 
 @forms
@@ -308,6 +477,7 @@ def test_rows_that_do_not_fit_are_refused_and_change_nothing() -> None:
     wrong = [
         (row, random(2, 1, 2, 10), r"v is not a view of k; it must be k\[\.\.\., :10\]"),
         (row, row[..., 4:], "v is not a view of k"),
+        (row, row.flatten()[:40].view(2, 1, 2, 10), "v is not a view of k"),  # other strides
         (row, row, r"v has shape \[2, 1, 2, 14\]; the cache takes \[2, 1, q_len, 10\]"),
         (row[..., :13], row[..., :10], r"k has shape .* \[2, 1, q_len, 14\]"),
         (row[:1], row[:1, ..., :10], r"k has shape .* \[2, 1, q_len, 14\]"),
@@ -320,6 +490,29 @@ def test_rows_that_do_not_fit_are_refused_and_change_nothing() -> None:
     with pytest.raises(ValueError, match="layer is 2"):
         cache.update(2, row, row[..., :10])
     assert bool((cache.rows == 7).all())
+
+
+def test_a_query_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    cache = make(LatentCache, 2, capacity=3)
+    cache.rows.fill_(7)
+    row, q = random(2, 1, 2, 14), random(2, 6, 2, 14)
+    for wrong in (q[:1], q[:, :, :1], q[..., :13], q[:, :0], q[0], q.float(), q.to("meta")):
+        with pytest.raises(
+            ValueError, match=r"q is .*; it must be torch.float64 \[2, n_heads"
+        ) as told:
+            cache.attend(0, wrong, row, row[..., :10])
+        assert "\n" not in str(told.value)
+    assert bool((cache.rows == 7).all())
+    assert cache.attend(0, q, row, row[..., :10]).shape == (2, 6, 2, 10)
+
+
+@pytest.mark.parametrize("name", ["latent_dim", "content_dim"])
+@pytest.mark.parametrize("value", [10.5, float("inf"), True, "8", None, -1])
+def test_a_width_that_is_no_whole_number_is_refused(name: str, value: Any) -> None:
+    options: dict[str, Any] = {name: value}
+    sentence = f"{name} is {value!r}; it must be an int, 1 or more."
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        LatentConfig(97, 24, 2, 6, 1, 4, 40, 32, **options)
 
 
 def test_more_than_one_latent_is_refused() -> None:

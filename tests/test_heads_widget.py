@@ -140,6 +140,15 @@ def test_the_state_is_plain_json_and_carries_its_code() -> None:
         ({"series": [{**POINT, "loss": float("nan")}]}, "loss is nan; it must be a number from 0"),
         ({"series": [{"n_kv_heads": 4}]}, "loss is None; it must be a number from 0 to 1000."),
         ({"series": [POINT], "series_heads": 2}, "series_heads is 2; it must be a whole number"),
+        ({"series": [POINT], "series_heads": 6}, "series has n_kv_heads 4; it must divide 6 query"),
+        (
+            {"series": [POINT, {**POINT, "n_kv_heads": 3}]},
+            "series has n_kv_heads 3; it must divide 4 query heads.",
+        ),
+        ({"series": [1, 2]}, "series is [1, 2]; it must be a list of mappings with n_kv_heads,"),
+        ({"series": None}, "series is None; it must be a list of mappings with n_kv_heads,"),
+        ({"series": (one for one in [POINT])}, "it must be a list of mappings with n_kv_heads,"),
+        ({"series": "four"}, "series is 'four'; it must be a list of mappings with n_kv_heads,"),
     ],
 )
 def test_what_is_not_known_or_out_of_range_is_refused(

@@ -6,8 +6,10 @@ import { cacheSpec, ConfigError, nbytes } from "../../kvbook/explorer/src/accoun
 import { withLatent } from "../../kvbook/explorer/src/accounting/latent.js";
 import { domain, logTicks } from "../../kvbook/explorer/src/common/points.js";
 import { figures, seriesOf, twin } from "../../kvbook/explorer/src/heads/figures.js";
+import { headsView } from "../../kvbook/explorer/src/heads/heads_view.js";
 import { presetsFor } from "../../kvbook/explorer/src/heads/presets.js";
 import { FIELDS, hash, INITIAL, modelFor, PLAIN, settle } from "../../kvbook/explorer/src/heads/state.js";
+import { tables } from "../../kvbook/explorer/src/heads/tables.js";
 import * as text from "../../kvbook/explorer/src/heads/text.js";
 
 const vectors = JSON.parse(readFileSync(new URL("../data/accounting_vectors.json", import.meta.url)));
@@ -146,4 +148,98 @@ test("axes of measured points: room around them, few round numbers", () => {
     const ticks = logTicks(ends);
     assert.ok(ticks.length >= 2 && ticks.length <= 9, String(ticks));
   }
+});
+
+test("other heads change the weights, to the byte, and it says so", () => {
+  const found = shown({ nKvHeads: 8 });
+  assert.equal(found.moreWeights, -2 * 32 * 4096 * 2 * 24 * 128); // bytes, layers, width, K and V, 24 heads fewer
+  const said = (changes) => plain(text.notes(at(changes), shown(changes)).join(" "));
+  assert.match(said({ nKvHeads: 8 }), /Other KV heads also change the weights: 1\.611 GB less, not counted\./);
+  assert.doesNotMatch(said({ nKvHeads: 32 }), /change the weights/);
+  assert.equal(shown({ nKvHeads: 32 }).moreWeights, 0);
+});
+
+test("a text longer than the model is made for is called so", () => {
+  const said = (context) => plain(text.notes(at({ context }), shown({ context })).join(" "));
+  assert.match(said(4097), /Llama 2 7B is made for at most 4,096 tokens\.$/);
+  assert.doesNotMatch(said(4096), /is made for/);
+});
+
+test("the spread that is named is the largest of all points, of those that have one", () => {
+  const of = (spreads, seeds = 3) => ({
+    points: spreads.map((spread, i) => ({ n_kv_heads: 2 ** i, loss: 2.5 - i / 10, spread, seeds })),
+    heads: 4,
+  });
+  assert.match(text.trained(of([0.041, 0.076, 0.048])), /rises by 0\.200 nats; the spread over seeds is at most 0\.076\.$/);
+  assert.match(text.trained(of([0.15, 0.9, 0.1])), /not more than the spreads of the two over seeds together \(the larger is 0\.150\)\.$/);
+  const one = of([0, 0, 0], 1);
+  assert.match(text.trained(one), /rises by 0\.200 nats; with one seed no spread is known, so this may be chance\.$/);
+  assert.equal(text.pointWords(one.points[0]), "1 KV head: 2.500 nats, spread not known, over 1 seed");
+  assert.deepEqual([text.spreadWords(one.points[0]), text.spreadOf({ spread: 3, seeds: 1 })], ["not known", 0]);
+});
+
+/** As much of a page as the views ask for. */
+class Part {
+  constructor(tag) {
+    Object.assign(this, { tag, attributes: {}, children: [], own: "", style: { setProperty() {} } });
+    this.classList = { add() {} };
+  }
+  setAttribute(name, value) {
+    this.attributes[name] = String(value);
+  }
+  removeAttribute(name) {
+    delete this.attributes[name];
+  }
+  addEventListener() {}
+  append(...children) {
+    this.children.push(...children);
+  }
+  replaceChildren(...children) {
+    this.children = children;
+  }
+  get textContent() {
+    return this.own + this.children.map((child) => child.textContent ?? child).join("");
+  }
+  set textContent(text) {
+    [this.own, this.children] = [text, []];
+  }
+  all(name) {
+    const found = this.children.filter((child) => child instanceof Part).flatMap((child) => child.all(name));
+    return this.tag === name ? [this, ...found] : found;
+  }
+}
+
+function withPage(job) {
+  globalThis.document = { createElement: (tag) => new Part(tag), createElementNS: (_, tag) => new Part(tag) };
+  try {
+    return job();
+  } finally {
+    delete globalThis.document;
+  }
+}
+
+test("the picture joins each query to the KV head of its group", () => {
+  const picture = withPage(() => {
+    const view = headsView();
+    view.show(at({ nKvHeads: 8 }), shown({ nKvHeads: 8 }), 640);
+    return view.element;
+  });
+  const d = picture.all("path").find(({ attributes }) => attributes.class === "kv-link").attributes.d;
+  const ends = [...d.matchAll(/M([\d.]+),[\d.]+L([\d.]+),/g)].map((match) => match.slice(1).map(Number));
+  assert.equal(ends.length, 32);
+  ends.forEach(([query, head], i) => {
+    assert.deepEqual([query, head], [(i + 0.5) * 20, (Math.floor(i / 4) + 0.5) * 80], `query ${i}`);
+  });
+});
+
+test("the table of what was measured holds each point", () => {
+  const lines = (points) =>
+    withPage(() => {
+      const all = tables(at(), shown(), seriesOf(points, 8));
+      const one = all.find((each) => each.textContent.startsWith("Measured"));
+      return one.all("tr").map(({ children }) => children.map((cell) => cell.textContent));
+    });
+  const head = ["KV heads", "Loss, nats", "Spread over seeds", "Seeds"];
+  assert.deepEqual(lines(POINTS.slice(0, 2)), [head, ["1", "1.830", "0.008", "3"], ["2", "1.820", "0.007", "3"]]);
+  assert.deepEqual(lines([{ ...POINTS[0], seeds: 1 }])[1], ["1", "1.830", "not known", "1"]);
 });
