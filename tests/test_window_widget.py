@@ -98,7 +98,8 @@ def test_the_page_s_rows_are_python_s() -> None:
         for _ in range(200)
     ]
     for one in explorers:
-        one.position = rng.randrange(len(one.tokens))
+        one.position = rng.randrange(128)  # beyond the text, too: it may have become shorter
+    assert any(one.position >= len(one.tokens) for one in explorers)
     names = [*explorers[0].start, "tokens", "bytes_per_token", "baseline", "measured"]
     states = [{name: getattr(one, name) for name in names} for one in explorers]
     assert ask(ASK, states) == [[one.kept, one.slots, one.nbytes] for one in explorers]
@@ -136,6 +137,17 @@ def test_the_state_is_plain_json_and_carries_its_code() -> None:
         ({"measured": [POINT] * 65}, "measured has 65 rows; 64 are the most."),
         ({"measured": [POINT] * 2}, "measured has window 64 with 4 sinks twice."),
         ({"measured": [{**POINT, "error": -1}]}, "error is -1; it must be a number from 0 to"),
+        ({"measured": None}, "measured must be a list of dicts, one for each pair"),
+        ({"measured": [1]}, "measured must be a list of dicts"),
+        ({"measured": (point for point in [POINT])}, "measured must be a list of dicts"),
+        ({"measured": POINT}, "measured must be a list of dicts"),
+        ({"tokens": None}, "tokens must be a list of strings"),
+        ({"tokens": (token for token in TOKENS)}, "tokens must be a list of strings"),
+        (
+            {"measured": [POINT], "baseline": 30},
+            "perplexity is 33.1 for window 64 with 4 sinks; baseline 30.0 and its change give 37.8.",
+        ),
+        ({"measured": [{**POINT, "change": -0.26}], "baseline": 26.3}, "its change give 19.46."),
         ({"measured": [{"window": 4, "sinks": 0}]}, "nbytes is None; it must be a whole number"),
     ],
 )

@@ -28,7 +28,8 @@ class WindowExplorer(anywidget.AnyWidget):
     tokens           strings, as the tokenizer cuts the text: 2 to 128 of them
     measured         of each pair that was measured {"window", "sinks", "nbytes", "perplexity",
                      "change", "error"}: bytes that the cache holds, perplexity through it, its change
-                     against the full cache (0.02 is +2 %) and that change's standard error
+                     against the full cache (0.02 is +2 %) and that change's standard error; all over
+                     the whole text, and perplexity within 1 % of baseline × (1 + change)
     baseline         perplexity with the full cache, on the same tokens
     window, sinks    tokens that a query sees, itself included; first tokens that stay beside them
     position         of the newest token, from 0; None: the last
@@ -67,7 +68,11 @@ class WindowExplorer(anywidget.AnyWidget):
         measured_tokens: int = 1024,
         link: bool = True,
     ) -> None:
-        if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+        if (
+            isinstance(tokens, str)
+            or not isinstance(tokens, Sequence)
+            or not all(isinstance(token, str) for token in tokens)
+        ):
             raise ValueError("tokens must be a list of strings, as the tokenizer cuts the text.")
         n = len(tokens)
         if not 2 <= n <= MAX_TOKENS:
@@ -80,12 +85,15 @@ class WindowExplorer(anywidget.AnyWidget):
         points = _points(measured)
         if points and baseline is None:
             raise ValueError("baseline is missing; measured needs it to be compared with.")
+        level = 0.0 if baseline is None else number("baseline", baseline, 1, 1e9)
+        for point in points:
+            _agree(point, level)
         super().__init__(
             **start,
             start=start,
             tokens=list(tokens),
             measured=points,
-            baseline=0.0 if baseline is None else number("baseline", baseline, 1, 1e9),
+            baseline=level,
             bytes_per_token=whole("bytes_per_token", bytes_per_token, 1, 2**40),
             measured_tokens=whole("measured_tokens", measured_tokens, 2, 2**40),
             link=bool(link),
@@ -95,14 +103,19 @@ class WindowExplorer(anywidget.AnyWidget):
         return f"WindowExplorer({len(self.tokens)} tokens, {len(self.measured)} measured)"
 
     @property
+    def _fed(self) -> int:
+        """Tokens fed; as in the page, the text may have become shorter than `position`."""
+        return min(self.position, len(self.tokens) - 1) + 1
+
+    @property
     def kept(self) -> list[int]:
         """Positions whose rows are in the cache once the token at `position` has been fed."""
-        return kept(self.position + 1, self.window, self.sinks)
+        return kept(self._fed, self.window, self.sinks)
 
     @property
     def slots(self) -> list[int | None]:
         """The position that each slot holds then, the sinks' slots first; None: empty."""
-        return ring(self.position + 1, self.window, self.sinks)
+        return ring(self._fed, self.window, self.sinks)
 
     @property
     def nbytes(self) -> int:
@@ -112,6 +125,8 @@ class WindowExplorer(anywidget.AnyWidget):
 
 def _points(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What was measured as plain numbers, by rising window and sinks. Raises ValueError."""
+    if not isinstance(measured, Sequence) or not all(isinstance(one, Mapping) for one in measured):
+        raise ValueError("measured must be a list of dicts, one for each pair that was measured.")
     if len(measured) > MAX_MEASURED:
         raise ValueError(f"measured has {len(measured)} rows; {MAX_MEASURED} are the most.")
     points = [
@@ -130,3 +145,13 @@ def _points(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if twice is not None:
         raise ValueError(f"measured has window {twice[0]} with {twice[1]} sinks twice.")
     return sorted(points, key=lambda point: (point["window"], point["sinks"]))
+
+
+def _agree(point: Mapping[str, Any], baseline: float) -> None:
+    """Raise ValueError unless a point's change is its perplexity's against the baseline."""
+    expected = baseline * (1 + point["change"])
+    if abs(point["perplexity"] - expected) > 0.01 * expected:
+        raise ValueError(
+            f"perplexity is {point['perplexity']} for window {point['window']} with "
+            f"{point['sinks']} sinks; baseline {baseline} and its change give {expected:.4g}."
+        )

@@ -11,23 +11,41 @@ from kvbook.lessons.cache import KVCache, PreallocatedCache, causal_mask, check_
 from kvbook.lessons.decoder import DecoderConfig
 
 
+def check_kept(window: int, sinks: int) -> None:
+    """Raise ValueError unless window is an int from 1 to MOST and sinks one from 0 to MOST."""
+    for name, value, low in (("window", window, 1), ("sinks", sinks, 0)):
+        if type(value) is not int or not low <= value <= MOST:
+            raise ValueError(f"{name} is {value!r}; it must be an int from {low} to {MOST}.")
+
+
+MOST = 2**62  # of a window and of sinks: both and a position fit in an int64
+
+
 def window_mask(q_positions: Tensor, k_positions: Tensor, window: int, sinks: int = 0) -> Tensor:
     """Who sees whom: [batch, q_len] and [batch or 1, kv_len] -> bool [batch, 1, q_len, kv_len].
 
     A query sees itself, the window - 1 tokens before it, and of those further back the first
     `sinks` of the text (Xiao et al. 2023). Position -1 marks an empty slot.
     """
+    check_kept(window, sinks)
     q, k = q_positions[:, None, :, None], k_positions[:, None, None, :]
     return causal_mask(q_positions, k_positions) & ((q - k < window) | (k < sinks))
 
 
 def slot_of(positions: Tensor, window: int, sinks: int = 0) -> Tensor:
     """The slot of each position: the first `sinks` keep theirs, the others go round behind them."""
+    check_kept(window, sinks)
     return torch.where(positions < sinks, positions, sinks + (positions - sinks) % window)
 
 
 def held_positions(lengths: Tensor, slots: int, window: int, sinks: int = 0) -> Tensor:
-    """Which token each slot holds after `lengths` [batch] tokens: [batch, slots], -1 for none."""
+    """Which token each slot holds after `lengths` [batch] tokens: [batch, slots], -1 for none.
+
+    Raises ValueError for more slots than window + sinks: the ring never reaches those.
+    """
+    check_kept(window, sinks)
+    if slots > window + sinks:
+        raise ValueError(f"slots is {slots}; window {window} and {sinks} sinks fill no more.")
     slot = torch.arange(slots, device=lengths.device)
     last = lengths[:, None] - 1
     newest = last - (last - slot) % window  # of the positions up to the last that share the slot
@@ -35,7 +53,27 @@ def held_positions(lengths: Tensor, slots: int, window: int, sinks: int = 0) -> 
     return newest.masked_fill((newest < slot) | (newest > last), -1)
 
 
-class WindowSlots(KVCache):
+class FedCache(KVCache):
+    """Counts no more tokens than the pass under way has brought to each layer."""
+
+    def __init__(self, config: DecoderConfig, *arguments, **options) -> None:
+        super().__init__(config, *arguments, **options)
+        self.fed: dict[int, int] = {}  # by layer: the pass's tokens, padding included
+
+    def advance(self, counts: int | Tensor) -> None:
+        before, fed = self.lengths, min(self.fed.get(i, 0) for i in range(self.config.n_layers))
+        super().advance(counts)
+        if (self.lengths - before > fed).any():
+            self.lengths = before
+            raise ValueError(f"counts is {counts}; each layer got {fed} tokens in this pass.")
+        self.fed.clear()
+
+    def reset(self) -> None:
+        super().reset()
+        self.fed.clear()
+
+
+class WindowSlots(FedCache):
     """Which tokens a cache with a window holds, and which a pass attends to; it stores no rows.
 
     `window` counts the token itself; the first `sinks` tokens stay. `capacity` bounds the tokens
@@ -53,8 +91,7 @@ class WindowSlots(KVCache):
         **options,
     ) -> None:
         super().__init__(config, batch, capacity, **options)
-        if not (type(window) is type(sinks) is int and window >= 1 and sinks >= 0):
-            raise ValueError(f"window is {window} and sinks {sinks}; both int, from 1 and from 0.")
+        check_kept(window, sinks)
         self.window, self.sinks = window, sinks
         self.slots = min(window + sinks, self.capacity)
 
@@ -73,8 +110,8 @@ class WindowSlots(KVCache):
 
     @property
     def nbytes_used(self) -> int:
-        row = self.config.n_kv_heads * self.config.head_dim * self.dtype.itemsize
-        return int(self.lengths.clamp(max=self.slots).sum()) * 2 * self.config.n_layers * row
+        row = self.config.n_kv_heads * (self.k_dim + self.v_dim) * self.dtype.itemsize
+        return int(self.lengths.clamp(max=self.slots).sum()) * self.config.n_layers * row
 
 
 def read(held: Tensor, new: Tensor, slot: Tensor, hidden: Tensor) -> Tensor:
@@ -101,8 +138,9 @@ class WindowCache(WindowSlots):
 
     def __init__(self, config: DecoderConfig, *arguments, **options) -> None:
         super().__init__(config, *arguments, **options)
-        shape = (config.n_layers, self.batch, config.n_kv_heads, self.slots, config.head_dim)
-        self.k, self.v = (torch.empty(shape, dtype=self.dtype, device=self.device) for _ in "kv")
+        shape = (config.n_layers, self.batch, config.n_kv_heads, self.slots)
+        self.k = torch.empty(*shape, self.k_dim, dtype=self.dtype, device=self.device)
+        self.v = torch.empty(*shape, self.v_dim, dtype=self.dtype, device=self.device)
         self.aside: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: rows of the pass under way
 
     @property
@@ -113,14 +151,17 @@ class WindowCache(WindowSlots):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        self.aside.pop(layer, None)  # of a pass that broke off
-        if k.shape[2] > 1:
-            self.aside[layer] = (k.detach().clone(), v.detach().clone())
-        held, _ = self.seen(k.shape[2])
+        q_len = k.shape[2]
+        held, _ = self.seen(q_len)
         slot = slot_of(self.lengths, self.window, self.sinks)
         hidden = ~window_mask(self.lengths[:, None], held, self.window, self.sinks)[:, 0, 0]
         keys, values = (rows[layer, :, :, : held.shape[1]] for rows in (self.k, self.v))
-        return read(keys, k, slot, hidden), read(values, v, slot, hidden)
+        joined = read(keys, k, slot, hidden), read(values, v, slot, hidden)
+        self.aside.pop(layer, None)  # of a pass that broke off
+        if q_len > 1:
+            self.aside[layer] = (k.detach().clone(), v.detach().clone())
+        self.fed[layer] = q_len
+        return joined
 
     def advance(self, counts: int | Tensor) -> None:
         start = self.lengths[:, None]
@@ -140,7 +181,7 @@ class WindowCache(WindowSlots):
         self.aside.clear()
 
 
-class PartsCache(KVCache):
+class PartsCache(FedCache):
     """A cache made of caches. It owns the lengths, checks what comes in, and hands on the rest.
 
     `places` says for each layer which part holds it, and as which of the part's own layers.
@@ -164,7 +205,9 @@ class PartsCache(KVCache):
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
         part, own = self.places[layer]
-        return part.update(own, k, v)
+        rows = part.update(own, k, v)
+        self.fed[layer] = k.shape[2]
+        return rows
 
     def mask(self, layer: int, q_len: int) -> Tensor | None:
         part, own = self.places[layer]
@@ -187,7 +230,7 @@ class HybridCache(PartsCache):
     """Full layers and layers with windows behind one seam, each kind in a cache of its own.
 
     `layers` has an entry for each layer: its window, or None for a full one. Raises ValueError
-    where their number is not that of the layers.
+    where their number is not that of the layers, and for a window or sinks that cannot be.
     """
 
     def __init__(
@@ -203,6 +246,8 @@ class HybridCache(PartsCache):
         super().__init__(config, batch, capacity, **options)
         if len(layers) != config.n_layers:
             raise ValueError(f"layers has {len(layers)} entries; it must have {config.n_layers}.")
+        for window in layers:
+            check_kept(1 if window is None else window, sinks)
         made: dict[int | None, Any] = {}
         for window in dict.fromkeys(layers):
             own = replace(config, n_layers=list(layers).count(window))

@@ -3,9 +3,10 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { ConfigError } from "../../kvbook/explorer/src/accounting/index.js";
 import { kept, ring, slotOf } from "../../kvbook/explorer/src/accounting/ring.js";
-import { chartEnd, figures, nearest, record, states } from "../../kvbook/explorer/src/window/figures.js";
+import { chartEnd, figures, nearest, points, record, states } from "../../kvbook/explorer/src/window/figures.js";
 import { presetsFor } from "../../kvbook/explorer/src/window/presets.js";
 import { FIELDS, hash, INITIAL, mostSinks, windowChoices } from "../../kvbook/explorer/src/window/state.js";
+import { slotRows, tokenRows } from "../../kvbook/explorer/src/window/tables.js";
 import * as text from "../../kvbook/explorer/src/window/text.js";
 
 const vectors = JSON.parse(readFileSync(new URL("../data/accounting_vectors.json", import.meta.url)));
@@ -160,4 +161,31 @@ test("the address holds what differs from the start, under its own mark", () => 
   assert.equal(hash.isAnothers("#roofline:batch=3"), true);
   assert.throws(() => hash.read("#window:window=0"), /window is 0; it must be a whole number from 1 to 4,096/);
   assert.equal(new Set(FIELDS.map(({ key }) => key)).size, FIELDS.length);
+});
+
+test("the full cache holds a row of each token so far, also before the text's end", () => {
+  const found = shown({ position: 20 });
+  assert.deepEqual([found.fullBytes, found.bytes, found.mostBytes], [21 * 46_080, 12 * 46_080, 12 * 46_080]);
+  assert.equal(shown({ position: 5 }).bytes, 6 * 46_080);
+});
+
+test("a point's error is that of its perplexity: the change's, times the baseline", () => {
+  const drawn = points(rec, shown({ window: 128, sinks: 4 }));
+  assert.deepEqual(drawn.map(({ at: window, y, label }) => [window, y, label]).at(3), [128, 30, "4"]);
+  assert.ok(drawn.every(({ error }) => error === 26 * 0.02));
+  assert.deepEqual(drawn.map(({ isChosen }) => isChosen), [false, false, false, true, false, false]);
+  assert.deepEqual(drawn.map(({ isHollow }) => isHollow), [true, false, true, false, true, false]);
+});
+
+test("the tables say what is drawn: bytes against tokens, and slots of sinks and of the ring", () => {
+  assert.deepEqual(
+    tokenRows(shown(), rec).map((cells) => cells.map(plain)),
+    [[1, 1], [6, 6], [12, 12], [13, 12], [24, 12], [48, 12]].map(([n, rows]) => [
+      ...[String(n), String(rows)],
+      ...[rows, n].map((count) => `${(count * 46_080).toLocaleString("en-US")} B`),
+    ]),
+  );
+  const slots = slotRows(at(), shown(), rec);
+  assert.deepEqual(slots.map(([slot, of, position]) => [slot, of, position]).slice(3, 6), [["3", "sinks", "3"], ["4", "ring", "44"], ["5", "ring", "45"]]);
+  assert.ok(slotRows(at({ sinks: 0 }), shown({ sinks: 0 }), rec).every(([, of]) => of === "ring"));
 });

@@ -11,7 +11,7 @@ import { openForPrint } from "./common/print.js";
 import { resetButton } from "./common/reset.js";
 import { fold } from "./common/table.js";
 import { chart as chartOf } from "./window/chart.js";
-import { chartEnd, figures, record, states } from "./window/figures.js";
+import { chartEnd, figures, points, record, states } from "./window/figures.js";
 import { maskGrid, slotGrid, textStrip } from "./window/marks.js";
 import { presetsFor } from "./window/presets.js";
 import { FIELDS, fromTraits, hash, mostSinks, same, toTraits, windowChoices } from "./window/state.js";
@@ -113,15 +113,7 @@ function render({ model, el }) {
       width: widths.points,
       said: say.measuredTitle(state, found, rec),
       keys: "The number beside a point: its sinks. Bars: one standard error. Ringed: the chosen pair, where measured.",
-      points: rec.measured.map((one) => ({
-        at: one.window,
-        y: one.perplexity,
-        error: rec.baseline * one.error,
-        label: String(one.sinks),
-        words: say.pointWords(one),
-        isChosen: one === found.exact,
-        isHollow: one.sinks === 0,
-      })),
+      points: points(rec, found).map((point) => ({ ...point, words: say.pointWords(point.of) })),
       base: { y: rec.baseline, words: `full cache: ${say.perplexity(rec.baseline)}` },
     });
     setText(qualityNote, say.measuredList(rec));

@@ -64,3 +64,15 @@ export function nearest(measured, window, sinks) {
 
 /** The chart's end: a power of two that shows the plateau, and every token of the text. */
 export const chartEnd = (tokens, room) => 2 ** Math.ceil(Math.log2(Math.max(tokens, 2 * room)));
+
+/** The measured pairs as points of a chart. A change's error, times the baseline, is the perplexity's. */
+export const points = ({ measured, baseline }, { exact }) =>
+  measured.map((one) => ({
+    of: one,
+    at: one.window,
+    y: one.perplexity,
+    error: baseline * one.error,
+    label: String(one.sinks),
+    isChosen: one === exact,
+    isHollow: one.sinks === 0,
+  }));

@@ -17,25 +17,29 @@ export function tables(state, found, record) {
   ];
 }
 
-function slotTable({ sinks }, { slots, newest }, { tokens }) {
+function slotTable(state, found, record) {
+  return table(`Slots after the token at position ${found.newest}`, ["Slot", "Of", "Position", "Token"], slotRows(state, found, record));
+}
+
+export function slotRows({ sinks }, { slots }, { tokens }) {
   const filled = slots.flatMap((position, slot) => (position === null ? [] : [[slot, position]]));
+  return filled.map(([slot, position]) => [String(slot), slot < sinks ? "sinks" : "ring", String(position), short(tokens[position], 20)]);
+}
+
+function tokenTable(state, found, record) {
   return table(
-    `Slots after the token at position ${newest}`,
-    ["Slot", "Of", "Position", "Token"],
-    filled.map(([slot, position]) => [String(slot), slot < sinks ? "sinks" : "ring", String(position), short(tokens[position], 20)]),
+    `Bytes against tokens, window ${say.count(state.window)}, ${say.sinksOf(state.sinks)}`,
+    ["Tokens", "Rows kept", "With the window", "Full cache"],
+    tokenRows(found, record),
   );
 }
 
-function tokenTable({ window, sinks }, { room }, { tokens, bytesPerToken }) {
+export function tokenRows({ room }, { tokens, bytesPerToken }) {
   const lengths = [...new Set([1, Math.ceil(room / 2), room, room + 1, 2 * room, 4 * room, tokens.length])].sort((a, b) => a - b);
-  return table(
-    `Bytes against tokens, window ${say.count(window)}, ${say.sinksOf(sinks)}`,
-    ["Tokens", "Rows kept", "With the window", "Full cache"],
-    lengths.map((n) => {
-      const rows = Math.min(n, room);
-      return [say.count(n), say.count(rows), say.bytes(rows * bytesPerToken), say.bytes(n * bytesPerToken)];
-    }),
-  );
+  return lengths.map((n) => {
+    const rows = Math.min(n, room);
+    return [say.count(n), say.count(rows), say.bytes(rows * bytesPerToken), say.bytes(n * bytesPerToken)];
+  });
 }
 
 function measuredTable({ measured, baseline, measuredTokens }) {
