@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -11,6 +12,7 @@ from grading import sandbox, task
 from grading.sandbox import Limits
 
 pytestmark = pytest.mark.grading
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(code: str, **limits: float) -> sandbox.Finished:
