@@ -73,7 +73,12 @@ for place in ('/tmp/x', '/dev/shm/x'):
 
 
 def test_the_outside_is_not_there():
-    outside = [str(ROOT / "README.md"), str(ROOT / "assignments"), "/home", str(Path.home() / ".ssh")]
+    outside = [
+        str(ROOT / "README.md"),
+        str(ROOT / "assignments"),
+        "/home",
+        str(Path.home() / ".ssh"),
+    ]
     code = (
         "import os, socket\n"
         f"print([p for p in {outside} if os.path.exists(p)])\n"
