@@ -282,7 +282,7 @@ def with_kv_heads(model: Decoder, n_kv_heads: int) -> Decoder:
     model whose attention has no k_proj and v_proj.
     """
     old, width = model.config.n_kv_heads, model.config.head_dim
-    attention = model.blocks[0].attention
+    attention = model.blocks[0].get_submodule("attention")
     is_int = type(n_kv_heads) is int and n_kv_heads >= 1
     if not is_int or (old % n_kv_heads and n_kv_heads % old):
         takes = f"it must divide {old} or be a multiple, as an int"

@@ -68,6 +68,7 @@ from kvbook.measure.quality import change, token_losses
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
 
+# %%
 plotting.use_style()
 device = "cuda" if torch.cuda.is_available() else "cpu"
 model, tokenizer = smollm2.load(device)
@@ -473,20 +474,28 @@ class CodedBlocks(CodedTokens):
 
 
 # %% tags=["export"]
-class CodedCache(KVCache):
-    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
+def check_finite(k: Tensor, v: Tensor) -> None:
+    """Raise ValueError unless all values are finite and within ±65,504, the largest float16.
 
-    Rows must be finite and within ±65,504, the largest float16, because scales are float16. To see
-    that, `update` waits for the device once in each layer; on `meta` there is nothing to see.
+    This waits for the device once in each layer; on `meta` there is nothing to see.
     """
+    if k.shape[2] and not k.is_meta:
+        tops = torch.stack([k.detach().abs().amax(), v.detach().abs().amax()]).tolist()
+        for name, top in zip("kv", tops, strict=True):
+            if not top <= 65504:  # NaN is not <= either
+                limit = f"{name} holds NaN or a value beyond ±65,504"
+                raise ValueError(f"{limit}: no scale fits it.")
+
+
+# %% tags=["export"]
+class CodedCache(KVCache):
+    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention."""
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
         kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
-        dims = (self.k_dim, self.v_dim)
-        self.k, self.v = (
-            kind(codec, self, dim) for kind, codec, dim in zip(kinds, codecs, dims, strict=True)
-        )
+        halves = zip(kinds, codecs, (self.k_dim, self.v_dim), strict=True)
+        self.k, self.v = (kind(codec, self, dim) for kind, codec, dim in halves)
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
@@ -503,12 +512,7 @@ class CodedCache(KVCache):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        if k.shape[2] and not k.is_meta:
-            tops = torch.stack([k.detach().abs().amax(), v.detach().abs().amax()]).tolist()
-            for name, top in zip("kv", tops, strict=True):
-                if not top <= 65504:  # NaN is not <= either
-                    limit = f"{name} holds NaN or a value beyond ±65,504"
-                    raise ValueError(f"{limit}: no scale fits it.")
+        check_finite(k, v)
         self.stored[layer] = k.shape[2]
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
@@ -830,7 +834,6 @@ for way in (read_back(), attend_codes(q, *coded, n_tokens), attend_codes(q, *cod
     assert (way - exact).abs().max() < 1e-5
 print(f"float32: {(k.nbytes + v.nbytes) / 1e6:.1f} MB, int8: {cache.nbytes / 1e6:.1f} MB")
 assert cache.nbytes * 64 * 4 == (k.nbytes + v.nbytes) * 66
-assert f"{256 / 66:.1f}" == "3.9"
 
 # %% tags=["nbval-ignore-output"]
 ways = {
@@ -849,6 +852,7 @@ for name, (_, *found) in times.items():  # the first warms up
 
 # %%
 assert all(len(found) == 8 for found in times.values())
+assert f"{256 / 66:.1f}" == "3.9"
 
 # %% [markdown]
 # Guess 4: look at your table. The codes are small, but reading back turns them into a full-size

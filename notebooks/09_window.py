@@ -289,10 +289,7 @@ def read(held: Tensor, new: Tensor, slot: Tensor, hidden: Tensor) -> Tensor:
 
 # %% tags=["export"]
 class WindowCache(WindowSlots):
-    """Keeps the rows of the last `window` tokens and of the first `sinks`, in a ring of slots.
-
-    Keys stay as they came, turned to their absolute positions. Between passes memory is flat.
-    """
+    """Keeps the rows of the last `window` tokens and of the first `sinks`, in a ring of slots."""
 
     def __init__(self, config: DecoderConfig, *arguments, **options) -> None:
         super().__init__(config, *arguments, **options)
@@ -309,16 +306,15 @@ class WindowCache(WindowSlots):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        q_len = k.shape[2]
-        held, _ = self.seen(q_len)
+        held, _ = self.seen(k.shape[2])
         slot = slot_of(self.lengths, self.window, self.sinks)
         hidden = ~window_mask(self.lengths[:, None], held, self.window, self.sinks)[:, 0, 0]
         keys, values = (rows[layer, :, :, : held.shape[1]] for rows in (self.k, self.v))
         joined = read(keys, k, slot, hidden), read(values, v, slot, hidden)
         self.aside.pop(layer, None)  # of a pass that broke off
-        if q_len > 1:
+        if k.shape[2] > 1:
             self.aside[layer] = (k.detach().clone(), v.detach().clone())
-        self.fed[layer] = q_len
+        self.fed[layer] = k.shape[2]
         return joined
 
     def advance(self, counts: int | Tensor) -> None:

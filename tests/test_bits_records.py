@@ -107,7 +107,7 @@ WRONG_QUALITY = {
 @pytest.mark.parametrize("what", WRONG_QUALITY)
 def test_a_wrong_quality_record_is_rejected(what: str) -> None:
     kept = stored("quality")
-    kept["points"] = kept["points"][:7]
+    kept |= {"points": kept["points"][:7], "finished": False}
     record.check(kept)
     WRONG_QUALITY[what](point(kept))
     with pytest.raises(ConfigError) as caught:
@@ -170,3 +170,31 @@ def test_where_compiling_fails_the_rest_is_measured(monkeypatch: pytest.MonkeyPa
     assert (found["compiled"], found["compile_seconds"]) == (None, None)
     assert len(found["tiles"]) == len(found["read"]) == codes_points.ROUNDS
     assert json.dumps(found)
+
+
+@pytest.mark.parametrize(("count", "tokens"), [(4, 10**6), (0, 8), (2, 0)])
+def test_pieces_that_the_text_does_not_have_are_refused(count: int, tokens: int) -> None:
+    with pytest.raises(ValueError, match=f"count is {count} and tokens {tokens:,}"):
+        quality_points.pieces(count, tokens)
+
+
+def test_pieces_lie_evenly_from_the_first_token_on() -> None:
+    found = quality_points.pieces(3, 10)
+    whole = quality_points.pieces(1, 17_071)[0]  # the text has 17,072 tokens
+    step = (17_072 - 11) // 2
+    assert found.tolist() == [whole[at : at + 11].tolist() for at in (0, step, 2 * step)]
+
+
+def test_bits_are_those_of_the_bytes_of_each_format() -> None:
+    """As `quality` computes them, for every format, and no others pass the check."""
+    kept = stored("quality")
+    takes = {"int8": 8.25, "fp8_e5m2": 8.0, "int4_token": 4.5, "int4": 5.0, "int2": 3.0}
+    for each in kept["points"]:
+        job, result = each["job"], each["result"]
+        if job["only"] is None and job["format"] in takes:
+            assert result["bits_per_value"] == takes[job["format"]]
+        for factor in (0.5, 1.01):
+            wrong = {"job": job, "result": result | {"bits_per_value": 0.0}}
+            wrong["result"]["bits_per_value"] = factor * result["bits_per_value"]
+            with pytest.raises(ConfigError, match="bits_per_value"):
+                quality_points.check(wrong, kept)

@@ -13,7 +13,7 @@ import torch
 
 from kvbook.accounting import ConfigError
 from kvbook.lessons.decoder import Decoder
-from kvbook.measure import decode, record
+from kvbook.measure import decode, record, run
 from kvbook.measure.benches import attention, growth, rate, transient
 from kvbook.measure.benches.bench import exponents, ratio, same, spread
 from kvbook.measure.benches.models import SMALL, by_columns, decoder, llama
@@ -222,17 +222,21 @@ def test_what_decode_does_not_take_is_refused(settings: dict) -> None:
         decode.plan("cpu", SETTINGS | settings)
 
 
-def test_missing_transformers_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "find_spec", lambda name: None)
+def test_missing_transformers_is_told_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^transformers is missing.*pip install it\.$"):
-        decode.plan("cpu", SETTINGS)
+        run.measure(tmp_path / "x.json", "cpu", SETTINGS, "measure", what="decode")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_checking_a_record_needs_no_transformers() -> None:
     script = (
         "import sys; sys.modules['transformers'] = None\n"
-        "from kvbook.measure.registry import RECORDS, load\n"
-        "print([load(name).packages for name in RECORDS])"
+        "from pathlib import Path\n"
+        "from kvbook.measure.record import newest\n"
+        "assert newest(Path('measurements'), 'cpu', 'decode')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -79,3 +79,16 @@ def test_bad_input_is_named(model: Decoder, ids: Tensor) -> None:
         change(torch.zeros(2, 22), torch.zeros(1, 22))
     with pytest.raises(ValueError, match="22 losses are too few for blocks of 32"):
         change(torch.zeros(2, 22), torch.zeros(2, 22))
+    for block in (0, -1):
+        with pytest.raises(ValueError, match=f"block is {block}"):
+            change(torch.zeros(2, 64), torch.zeros(2, 64), block)
+    with pytest.raises(ValueError, match=r"losses has shape \[64\]"):
+        change(torch.zeros(64), torch.zeros(64))
+
+
+def test_a_cache_that_is_too_small_is_left_as_it_is(model: Decoder, ids: Tensor) -> None:
+    cache = PreallocatedCache(CONFIG, 2, 21, dtype=torch.float64)
+    cache.advance(5)
+    with pytest.raises(ValueError, match="capacity is 21; 22 tokens"):
+        token_losses(model, ids, cache)
+    assert cache.lengths.tolist() == [5, 5]

@@ -191,20 +191,27 @@ class CodedBlocks(CodedTokens):
         self.tail[layer, row, :, : left.shape[2]] = left
 
 
-class CodedCache(KVCache):
-    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
+def check_finite(k: Tensor, v: Tensor) -> None:
+    """Raise ValueError unless all values are finite and within ±65,504, the largest float16.
 
-    Rows must be finite and within ±65,504, the largest float16, because scales are float16. To see
-    that, `update` waits for the device once in each layer; on `meta` there is nothing to see.
+    This waits for the device once in each layer; on `meta` there is nothing to see.
     """
+    if k.shape[2] and not k.is_meta:
+        tops = torch.stack([k.detach().abs().amax(), v.detach().abs().amax()]).tolist()
+        for name, top in zip("kv", tops, strict=True):
+            if not top <= 65504:  # NaN is not <= either
+                limit = f"{name} holds NaN or a value beyond ±65,504"
+                raise ValueError(f"{limit}: no scale fits it.")
+
+
+class CodedCache(KVCache):
+    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention."""
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
         kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
-        dims = (self.k_dim, self.v_dim)
-        self.k, self.v = (
-            kind(codec, self, dim) for kind, codec, dim in zip(kinds, codecs, dims, strict=True)
-        )
+        halves = zip(kinds, codecs, (self.k_dim, self.v_dim), strict=True)
+        self.k, self.v = (kind(codec, self, dim) for kind, codec, dim in halves)
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
@@ -221,12 +228,7 @@ class CodedCache(KVCache):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        if k.shape[2] and not k.is_meta:
-            tops = torch.stack([k.detach().abs().amax(), v.detach().abs().amax()]).tolist()
-            for name, top in zip("kv", tops, strict=True):
-                if not top <= 65504:  # NaN is not <= either
-                    limit = f"{name} holds NaN or a value beyond ±65,504"
-                    raise ValueError(f"{limit}: no scale fits it.")
+        check_finite(k, v)
         self.stored[layer] = k.shape[2]
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 

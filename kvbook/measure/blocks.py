@@ -14,7 +14,7 @@ from typing import Any
 from kvbook.accounting import ConfigError
 from kvbook.accounting.errors import shown
 from kvbook.lessons.paged import BlockManager
-from kvbook.measure.registry import Recipe
+from kvbook.measure.registry import Recipe, refuse_options
 
 SIZES = (10**3, 10**4, 10**5, 10**6)  # blocks
 OPERATIONS = 10**6
@@ -85,7 +85,11 @@ def _taken(live: list[int], rng: random.Random) -> int:
 
 
 def plan(device: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """One job for each size of pool; the device is recorded, but nothing runs on a GPU."""
+    """One job for each size of pool; the device is recorded, but nothing runs on a GPU.
+
+    Raises ConfigError for a model other than the default, or a budget: there is no use for them.
+    """
+    refuse_options("blocks", settings)
     number = 20_000 if settings["quick"] else OPERATIONS
     sizes = SIZES[:2] if settings["quick"] else SIZES
     base = {"what": "operations", "device": device, "block_size": 16, "operations": number}

@@ -17,7 +17,7 @@ from kvbook.accounting import ConfigError
 from kvbook.accounting.errors import shown
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.quantized import QuantizedCache, attend_codes, attend_sums
-from kvbook.measure.registry import Recipe
+from kvbook.measure.registry import Recipe, refuse_options
 
 ROUNDS = 15
 HEADS, GROUP, WIDTH = 3, 3, 64  # SmolLM2-135M: KV heads, query heads to each, head_dim
@@ -34,8 +34,7 @@ FIELDS = (*WAYS, "read", "compile_seconds", "nbytes")
 
 def plan(device: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     """A job for each context; the model is not used but for SmolLM2's shape."""
-    if settings["model"] != "smollm2-135m":
-        raise ConfigError(f"model is {shown(settings['model'])}; codes takes smollm2-135m alone.")
+    refuse_options("codes", settings)
     contexts = (256,) if settings["quick"] else (2048, 8192)
     base = {"what": "codes", "device": device, "batch": 2 if settings["quick"] else 8}
     return [{**base, "context": context} for context in contexts]

@@ -1,6 +1,10 @@
 """The command `measure`: its arguments, the run, and a short answer. Imports torch only when run."""
 
 import argparse
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -25,7 +29,11 @@ def add_command(commands: Any) -> None:
     add("--model", default="smollm2-135m", metavar="ID", help="whose shape (smollm2-135m)")
     add("--budget-bytes", metavar="N", help="memory for the frontier (CPU: 512 MiB; GPU: all free)")
     add("--quick", action="store_true", help="fewer points, about a minute")
-    add("--force", action="store_true", help="replace a finished record, or one of another run")
+    add(
+        "--force",
+        action="store_true",
+        help="replace a record that is finished, broken or another run's",
+    )
     parser.set_defaults(run=run)
 
 
@@ -48,7 +56,33 @@ def run(given: argparse.Namespace) -> str:
     from kvbook.measure.run import measure  # and with it torch
 
     settings = {"model": given.model, "quick": given.quick, "budget_bytes": budget}
-    return measure(path, given.device, settings, command(given), given.force, given.what)
+    with ended_by_signals():
+        return measure(path, given.device, settings, command(given), given.force, given.what)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a run as an interrupt does: with its measuring processes.
+
+    The exit status is 128 plus the signal's number. One that is ignored (nohup) stays so.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []  # only the main thread may set them
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in numbers:
+            if before[number] == signal.SIG_DFL:
+                signal.signal(number, end)
+        yield
+    finally:
+        for number in numbers:
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def command(given: argparse.Namespace) -> str:

@@ -3,7 +3,6 @@
 Another bench joins with one line in BENCHES.
 """
 
-from importlib.util import find_spec
 from typing import Any
 
 from kvbook.accounting import ConfigError
@@ -14,7 +13,7 @@ from kvbook.measure.benches.growth import GROWTH
 from kvbook.measure.benches.rate import RATE
 from kvbook.measure.benches.transient import TRANSIENT
 from kvbook.measure.plan import Job
-from kvbook.measure.registry import Recipe
+from kvbook.measure.registry import Recipe, refuse_options
 
 BENCHES: dict[str, Bench] = {
     "rate": RATE,
@@ -25,13 +24,8 @@ BENCHES: dict[str, Bench] = {
 
 
 def plan(device: str, settings: dict[str, Any]) -> list[Job]:
-    """Every job. Raises ConfigError for other models, a budget, or where transformers is missing."""
-    if settings["model"] != "smollm2-135m":
-        raise ConfigError(f"--model is {shown(settings['model'])}; decode times smollm2-135m only.")
-    if settings["budget_bytes"] is not None:
-        raise ConfigError("--budget-bytes is for --what memory; decode has no frontier.")
-    if find_spec("transformers") is None:
-        raise ConfigError("transformers is missing, which decode compares with: pip install it.")
+    """Every job. Raises ConfigError for other models and for a budget."""
+    refuse_options("decode", settings)
     return [
         {"what": what, **job}
         for what, bench in BENCHES.items()

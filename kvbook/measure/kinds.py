@@ -29,6 +29,7 @@ class Kind:
     `build(config, batch, capacity, dtype, device)` makes it. `dtypes` are names that the accounting
     knows. `within` is the share by which storages may differ from the prediction, beside the
     book-keeping; 0 means: to the byte. `reserves` says that a cache takes its whole capacity at once.
+    One that `grows` holds the rows of its tokens alone, any other those of its capacity (or window).
     `of` turns a model's accounting into that of the same model with this cache.
     `beside(spec, dtype)` are the bytes for each sequence that the accounting does not know of.
     A kind with `few` is measured at a few points only.
@@ -39,6 +40,7 @@ class Kind:
     dtypes: tuple[str, ...] = PLAIN
     within: float = 0.0
     reserves: bool = True
+    grows: bool = False
     of: Callable[[CacheSpec], CacheSpec] = lambda spec: spec
     beside: Callable[[CacheSpec, str], int] = lambda spec, dtype: 0
     few: bool = False
@@ -113,7 +115,7 @@ def windowed(name: str, sinks: int = 0, full_every: int | None = None) -> Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("growing", plain(GrowingCache), reserves=False),
+        Kind("growing", plain(GrowingCache), reserves=False, grows=True),
         Kind("preallocated", plain(PreallocatedCache)),
         Kind(
             "latent",

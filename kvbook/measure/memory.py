@@ -1,8 +1,8 @@
-"""The memory record: how the parts in `plan`, `points` and `record` make it."""
+"""The memory record: how the parts in `plan`, `points` and `explained` make it."""
 
 from typing import Any
 
-from kvbook.measure import record as records
+from kvbook.measure import explained
 from kvbook.measure.plan import label, plan
 from kvbook.measure.points import MEASURE
 from kvbook.measure.registry import Recipe
@@ -17,7 +17,7 @@ def answer(record: dict[str, Any]) -> str:
         f"storages: at most {held:,} bytes from the prediction, in {len(points)} caches",
     ]
     name = "requested" if record["device"]["type"] == "cuda" else "resident"
-    large = [p[name] / p["predicted"] - 1 for p in points if p["predicted"] > records.SURE]
+    large = [p[name] / p["predicted"] - 1 for p in points if p["predicted"] > explained.SURE]
     if large:
         lines.append(f"{name}: {min(large):+.2%} to {max(large):+.2%} above 64 MB")
     return "\n".join(lines)
@@ -26,8 +26,8 @@ def answer(record: dict[str, Any]) -> str:
 RECIPE = Recipe(
     plan=lambda device, s: plan(s["model"], device, s["quick"], s["budget_bytes"]),
     measure=MEASURE,
-    check=records.check_memory_point,
+    check=explained.check,
     label=label,
     answer=answer,
-    unexplained=records.unexplained,
+    unexplained=explained.unexplained,
 )

@@ -33,7 +33,12 @@ def fill(cache: KVCache, context: int, piece: int) -> None:
     """Write ones into the cache until it holds `context` tokens, `piece` tokens at a time.
 
     A cache whose values are narrower than its keys gets the first part of the keys as values.
+    Raises ValueError, before it writes, for a piece below 1 or a context beyond the capacity.
     """
+    if piece < 1:
+        raise ValueError(f"piece is {piece}; it must be 1 or more.")
+    if context > cache.capacity:
+        raise ValueError(f"context is {context}; the cache's capacity is {cache.capacity}.")
     config = cache.config
     while cache.end < context:
         q_len = min(piece, context - cache.end)

@@ -1,7 +1,12 @@
-"""A progress bar on stderr: one line that is redrawn, or ten lines where it cannot be."""
+"""A progress bar on stderr: one line that is redrawn, or ten lines where it cannot be.
 
+Where stderr is closed or full there is none.
+"""
+
+import os
 import sys
 import time
+from contextlib import suppress
 
 WIDTH = 24
 
@@ -11,7 +16,8 @@ class Progress:
 
     def __init__(self, total: int, done: int = 0) -> None:
         self.total, self.count, self.start = total, done, time.monotonic()
-        self.redraws = sys.stderr.isatty()
+        self.can = sys.stderr is not None and not sys.stderr.closed
+        self.redraws = self.can and sys.stderr.isatty()
 
     def step(self, text: str) -> None:
         """Show what is being done now."""
@@ -32,6 +38,12 @@ class Progress:
         if self.redraws:
             self._print("")
 
-    @staticmethod
-    def _print(text: str, end: str = "\n") -> None:
-        print(text, end=end, file=sys.stderr, flush=True)
+    def _print(self, text: str, end: str = "\n") -> None:
+        if not self.can:
+            return
+        try:
+            print(text, end=end, file=sys.stderr, flush=True)
+        except OSError:  # full or cut off: no reason to stop measuring
+            self.can = False
+            with suppress(OSError, ValueError):  # what is left unwritten must not fail at the end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

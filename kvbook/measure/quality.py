@@ -21,13 +21,17 @@ def token_losses(
     Teacher-forced: whatever the model would say, it is fed the text, `chunk` tokens in a pass. With
     a cache each pass reads what the cache gives back, so its losses are those of decoding through
     it; chunk 1 is decoding itself. The cache is reset first. Without one, one pass does it all.
-    Raises ValueError for fewer than 2 tokens, and for a chunk below 1.
+    Raises ValueError for fewer than 2 tokens, a chunk below 1, and a cache that n - 1 do not fit:
+    such a cache is not reset.
     """
     if ids.ndim != 2 or ids.shape[1] < 2:
         raise ValueError(f"ids has shape {list(ids.shape)}; it must be [batch, n], n at least 2.")
     if chunk < 1:
         raise ValueError(f"chunk is {chunk}; it must be 1 or more.")
     if cache is not None:
+        if ids.shape[1] - 1 > cache.capacity:
+            fed = f"{ids.shape[1] - 1} tokens are fed"
+            raise ValueError(f"the cache's capacity is {cache.capacity}; {fed}.")
         cache.reset()
     fed, losses = ids[:, :-1], []
     for start in range(0, fed.shape[1], fed.shape[1] if cache is None else chunk):
@@ -57,10 +61,15 @@ def change(losses: Tensor, baseline: Tensor, block: int = 32) -> Change:
     The differences are paired, so that hard and easy tokens cancel. Neighbours are alike, so the
     standard error comes from the means of blocks of `block` tokens, as if those were independent
     (batch means; the last block takes the rest). It tells how far another text of this kind may
-    differ, not how far another model may. Raises ValueError where there are fewer than two blocks.
+    differ, not how far another model may. Raises ValueError for other shapes, for a block
+    below 1, and where there are fewer than two blocks.
     """
-    if losses.shape != baseline.shape or losses.ndim != 2:
+    if losses.shape != baseline.shape:
         raise ValueError(f"losses {list(losses.shape)} and baseline {list(baseline.shape)} differ.")
+    if losses.ndim != 2:
+        raise ValueError(f"losses has shape {list(losses.shape)}; it must be [batch, n].")
+    if block < 1:
+        raise ValueError(f"block is {block}; it must be 1 or more.")
     difference = losses - baseline
     count = difference.shape[1] // block
     if count * len(difference) < 2:

@@ -19,11 +19,10 @@ from kvbook.lessons.cache import KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.quantized import FORMATS, QuantizedCache
 from kvbook.measure.quality import Change, change, token_losses
-from kvbook.measure.registry import Recipe
+from kvbook.measure.registry import MODEL, Recipe, refuse_options
 from kvbook.models import smollm2
 from kvbook.models.text import devils_dictionary
 
-MODEL = "smollm2-135m"
 PLAIN = "float32"
 """The format of the point that all others are compared with: lesson 2's cache."""
 BLOCK = 32  # tokens whose losses are averaged; also the tokens of a block of per-channel keys
@@ -35,10 +34,9 @@ WHOLE, QUICK = {"tokens": 1024, "stretches": 4}, {"tokens": 128, "stretches": 2}
 def plan(device: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     """A job for each format, and for keys alone and values alone; quick: three formats.
 
-    Raises ConfigError for a model other than SmolLM2-135M: the losses need its weights.
+    Raises ConfigError for a model other than SmolLM2-135M (the losses need its weights), or a budget.
     """
-    if settings["model"] != MODEL:
-        raise ConfigError(f"model is {shown(settings['model'])}; quality needs {MODEL}.")
+    refuse_options("quality", settings)
     quick = settings["quick"]
     names = ("float16", "int8", "int4") if quick else tuple(FORMATS)
     pairs = [(PLAIN, None), *((name, only) for name in names for only in ONLY)]
@@ -67,8 +65,16 @@ def bytes_per_token(job: dict[str, Any]) -> int:
 
 
 def pieces(count: int, tokens: int) -> Tensor:
-    """Pieces of the text, int64 [count, tokens + 1], spread evenly over it."""
+    """Pieces of the text, int64 [count, tokens + 1], spread evenly over it.
+
+    Raises ValueError for less than one piece or token, and for pieces longer than the text.
+    """
     ids = torch.tensor(smollm2.tokenizer().encode(devils_dictionary()).ids)
+    if count < 1 or not 1 <= tokens < len(ids):
+        raise ValueError(
+            f"count is {count} and tokens {tokens:,}; "
+            f"they must be 1 or more, with tokens at most {len(ids) - 1:,}."
+        )
     step = (len(ids) - tokens - 1) // max(1, count - 1)
     return torch.stack([ids[i * step : i * step + tokens + 1] for i in range(count)])
 

@@ -2,15 +2,15 @@
 
 import json
 import re
-from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from kvbook.accounting import ConfigError
 from kvbook.accounting.errors import shown
-from kvbook.measure.kinds import KINDS, shape
-from kvbook.measure.plan import WHATS, Job, label
-from kvbook.measure.registry import RECORDS, load
+from kvbook.measure.explained import unexplained as unexplained
+from kvbook.measure.registry import RECORDS, Recipe, load
 
 FORMAT = 1
 FIELDS: dict[str, Any] = {
@@ -25,25 +25,9 @@ FIELDS: dict[str, Any] = {
     "finished": bool,
     "points": list,
 }
-RESULTS = {
-    "grid cpu": ("predicted", "held", "bookkeeping", "resident_raw", "resident"),
-    "grid cuda": (
-        *("predicted", "held", "bookkeeping", "requested", "most", "allocated", "reserved"),
-        *("used", "peak", "reserved_after_empty_cache", "driver_used"),
-    ),
-    "written": ("written",),
-    "step": ("tokens", "held", "process", "transient", "seconds"),
-    "frontier": ("budget", "per_token", "predicted", "last"),
-    "pass": ("weights", "cache", "logits", "activations", "cuda_peak"),
-}
-STORAGE, RESIDENT = 0.01, 0.05  # what may be left unexplained
-SURE = 64 * 10**6  # bytes; below, resident memory says too little
-TRANSIENTS: dict[str, Callable[[int, Job], int]] = {
-    "growing": lambda half_a_layer, job: half_a_layer,  # the K or V that torch.cat replaces
-    "preallocated": lambda half_a_layer, job: (8 + job["batch"]) * job["context"],  # slots, a mask
-}
-"""Bytes that a step may take beside the cache and its new rows."""
-HOST = re.compile(r"(^|[\s='\"])(/|~|[A-Za-z]:\\)|://|@")  # a path or an address
+SETTINGS: dict[str, Any] = {"model": str, "quick": bool, "budget_bytes": (int, type(None))}
+DATE = "%Y-%m-%dT%H:%M:%SZ"
+HOST = re.compile(r"(^|[\s='\"])(/|~|[A-Za-z]:\\)|://|\S@\S")  # a path or an address
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
@@ -53,22 +37,30 @@ def write(path: Path, record: dict[str, Any]) -> None:
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(head.replace('"points": []', f'"points": [\n{points}\n ]') + "\n")
+        text = head.replace('"points": []', f'"points": [\n{points}\n ]') if points else head
+        partial.write_text(text + "\n", encoding="utf-8")
         partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        with suppress(OSError, ValueError):
+            partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or "its name is no file's"
+        raise ConfigError(f"{path} cannot be written: {reason}.") from None
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The record in a file, checked. Raises ConfigError, one sentence, for anything else."""
+def read(path: Path, mend: bool = False) -> dict[str, Any]:
+    """The record in a file, checked. Raises ConfigError, one sentence, for anything else.
+
+    With `mend`, points that contradict the prediction are left out and are to be measured again: the
+    record is then not finished.
+    """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path.name} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise ConfigError(f"{path.name} is not JSON.") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path.name} is not JSON, or too deep.") from None
     try:
-        check(record)
+        check(_mended(record) if mend else record)
     except ConfigError as error:
         raise ConfigError(f"{path.name}: {error}") from None
     return record
@@ -78,15 +70,32 @@ def newest(folder: Path, device: str, what: str = "memory") -> tuple[str, dict[s
     """The name and content of the latest finished record of a device type; None if there is none."""
     found = []
     for path in sorted(folder.glob("*.json")):
-        if not path.stem.endswith("mine") and kind_of(path) == what:
+        if not is_readers(path) and kind_of(path) == what:
             record = read(path)
             if record["finished"] and record["device"]["type"] == device:
                 found.append((record["date"], path.name, record))
     return max(found, key=lambda entry: entry[:2])[1:] if found else None
 
 
+def is_readers(path: Path) -> bool:
+    """Whether a file's name, mine.json or *_mine.json, says that it is the reader's own record."""
+    return path.name == "mine.json" or path.name.endswith("_mine.json")
+
+
 def check(record: Any) -> None:
-    """Raise ConfigError, one sentence, unless this is a record, whole, with sound points only."""
+    """Raise ConfigError, one sentence, unless this is a record, whole, with sound points only.
+
+    Its points are jobs of the plan that its settings make, none twice; if it is finished, all.
+    """
+    try:
+        _check(record)
+    except ConfigError:
+        raise
+    except Exception:  # what can be odd about a file has no end: wrong types, huge numbers, depth
+        raise ConfigError("it has parts of the wrong type, too large or too deep.") from None
+
+
+def _check(record: Any) -> None:
     if not isinstance(record, dict) or record.get("record") not in [*RECORDS]:
         raise ConfigError("it is no record of `python -m kvbook measure`.")
     if record.keys() != FIELDS.keys():
@@ -95,22 +104,77 @@ def check(record: Any) -> None:
     for name, kind in FIELDS.items():
         if not isinstance(record[name], kind):
             raise ConfigError(f"{name} is {shown(record[name])}, which is of the wrong type.")
-    if record["format"] != FORMAT:
-        raise ConfigError(f"format is {record['format']}; it must be {FORMAT}.")
-    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record["date"]):
+    if type(record["format"]) is not int or record["format"] != FORMAT:
+        raise ConfigError(f"format is {shown(record['format'])}; it must be {FORMAT}.")
+    if not _is_date(record["date"]):
         raise ConfigError(f"date is {shown(record['date'])}; it must be like 2026-01-31T12:00:00Z.")
     if record["device"].get("type") not in ("cpu", "cuda"):
         raise ConfigError(f"device is {shown(record['device'])}; its type must be cpu or cuda.")
     if record["device"]["type"] == "cuda" and not record["driver"]:
         raise ConfigError("driver is missing; a GPU's record must say which it was.")
-    for text in strings({**record, "points": []}):
+    for text in strings(record):
         if HOST.search(text):
             raise ConfigError(f"{shown(text)} names a place on a machine.")
+    _check_settings(record["settings"])
     recipe = load(record["record"])
     for point in record["points"]:
         recipe.check(point, record)
-    if record["finished"] and not record["points"]:
-        raise ConfigError("it is finished but has no points.")
+    _check_jobs(recipe, record)
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    if settings.keys() != SETTINGS.keys():
+        raise ConfigError(f"settings is {shown(settings)}; it must have {', '.join(SETTINGS)}.")
+    for name, kind in SETTINGS.items():
+        value = settings[name]
+        if not isinstance(value, kind) or (name == "budget_bytes" and isinstance(value, bool)):
+            raise ConfigError(f"settings: {name} is {shown(value)}, which is of the wrong type.")
+
+
+def _check_jobs(recipe: Recipe, record: dict[str, Any]) -> None:
+    """Compare the jobs with the plan, as text: 1, 1.0 and true are three things."""
+    planned = {_text(job) for job in recipe.plan(record["device"]["type"], record["settings"])}
+    seen: set[str] = set()
+    for point in record["points"]:
+        job = _text(point["job"])
+        if job not in planned:
+            raise ConfigError(f"the job {shown(point['job'])} is not in the plan.")
+        if job in seen:
+            raise ConfigError(f"{recipe.label(point['job'])}: there are two points of this job.")
+        seen.add(job)
+    if record["finished"] and seen != planned:
+        missing = len(planned) - len(seen)
+        raise ConfigError(f"it says that it is finished, but {missing} of its points are missing.")
+
+
+def _text(job: Any) -> str:
+    return json.dumps(job, sort_keys=True)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return datetime.strptime(text, DATE).strftime(DATE) == text
+    except ValueError:
+        return False
+
+
+def _mended(record: Any) -> Any:
+    """The record, changed: without the points that are whole but not explained."""
+    try:
+        recipe, points = load(record["record"]), record["points"]
+        kept = [point for point in points if not _contradicts(recipe, point)]
+    except (LookupError, TypeError):
+        return record  # `check` says what is wrong
+    if len(kept) < len(points):
+        record |= {"points": kept, "finished": False}
+    return record
+
+
+def _contradicts(recipe: Recipe, point: Any) -> bool:
+    try:
+        return bool(recipe.unexplained(point["job"], point["result"]))
+    except Exception:  # not whole, which `check` says
+        return False
 
 
 def strings(value: Any) -> list[str]:
@@ -122,75 +186,9 @@ def strings(value: Any) -> list[str]:
     return [text for part in value for text in strings(part)] if isinstance(value, list) else []
 
 
-def unexplained(job: Job, result: dict[str, Any]) -> list[str]:
-    """What of a point's result the prediction does not explain, a sentence each."""
-    found: list[str] = []
-
-    def near(name: str, value: float, expected: float, within: float) -> None:
-        if abs(value - expected) > within * expected:
-            much = f" to within {within:.0%}" if within else ""
-            found.append(f"{label(job)}: {name} is {value:,}, not {expected:,}{much}.")
-
-    what = job["what"]
-    if what == "pass":
-        return found
-    spec, config = shape(job["model"])
-    kind = KINDS[job["kind"]]
-    per_token = kind.predict(spec, 1, job["batch"], job["dtype"])
-    if what == "grid":
-        exact = kind.predict(spec, job["context"], job["batch"], job["dtype"])
-        near("predicted", result["predicted"], exact, 0)
-        near("held", result["held"] - result["bookkeeping"], exact, min(kind.within, STORAGE))
-        near("held with its book-keeping", result["held"], exact, STORAGE)
-        if "allocated" in result:
-            near("requested", result["requested"], exact, STORAGE)
-            if not result["requested"] <= result["allocated"] <= result["most"]:
-                ends = f"{result['requested']:,} to {result['most']:,}"
-                found.append(f"{label(job)}: allocated is {result['allocated']:,}, not {ends}.")
-        elif exact > SURE:
-            near("resident", result["resident"], exact, RESIDENT)
-    elif what == "frontier":
-        near("per_token", result["per_token"], per_token, 0)
-        near("predicted", result["predicted"], result["budget"] // per_token, 0)
-        near("last", result["last"], result["predicted"], STORAGE)
-    elif what == "step" and kind.name in TRANSIENTS:
-        most = TRANSIENTS[kind.name](result["held"] // (2 * config.n_layers), job)
-        most += 2 * per_token // config.n_layers + 4096  # the rows on their way in, the counts
-        if result["transient"] > most:
-            found.append(f"{label(job)}: the transient is {result['transient']:,}, above {most:,}.")
-    return found
-
-
-def check_memory_point(point: Any, record: dict[str, Any]) -> None:
-    """Raise ConfigError, one sentence, unless this is a job with its result, explained."""
-    if not isinstance(point, dict) or point.keys() != {"job", "result"}:
-        raise ConfigError(f"the point {shown(point)} is not a job with its result.")
-    job, result = point["job"], point["result"]
-    device = record["device"]["type"]
-    try:
-        known = job["what"] in WHATS and job["device"] == device
-        key = f"grid {device}" if job["what"] == "grid" else job["what"]
-        if not known or set(result) != set(RESULTS[key]):
-            raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
-        for name, value in result.items():
-            numbers = value if isinstance(value, list) else [value]
-            optional = name in ("cuda_peak", "driver_used")
-            allowed = (int, float) if name == "seconds" else (int,)
-            for number in numbers:
-                if not (type(number) in allowed or (optional and number is None)):
-                    raise ConfigError(f"{label(job)}: {name} is {shown(value)}, not a number.")
-        odd = unexplained(job, result)
-    except (KeyError, TypeError, AttributeError):
-        raise ConfigError(
-            f"the point {shown(point)} has fields missing or of the wrong type."
-        ) from None
-    if odd:
-        raise ConfigError(odd[0])
-
-
 def kind_of(path: Path) -> Any:
     """Which kind of record the file says that it is, sound or not; None if it does not say."""
     try:
         return json.loads(path.read_text(encoding="utf-8")).get("record")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None

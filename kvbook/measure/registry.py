@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from kvbook.accounting.errors import ConfigError, shown
+
 RECORDS = {
     "memory": "kvbook.measure.memory",  # what caches hold, against the prediction
     "decode": "kvbook.measure.decode",  # how fast decode steps are
@@ -16,6 +18,7 @@ RECORDS = {
     "blocks": "kvbook.measure.blocks",  # lesson 10's book-keeping: time per operation
 }
 """A record's name, and the module whose RECIPE is its recipe."""
+MODEL = "smollm2-135m"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,15 @@ class Recipe:
     answer: Callable[[dict[str, Any]], str]
     unexplained: Callable[[dict[str, Any], dict[str, Any]], list[str]] = lambda job, result: []
     packages: tuple[str, ...] = ()
+
+
+def refuse_options(what: str, settings: dict[str, Any]) -> None:
+    """Raise ConfigError for a --model or --budget-bytes given to a record that does not use it."""
+    if settings["model"] != MODEL:
+        raise ConfigError(f"--model is {shown(settings['model'])}; {what} takes {MODEL} alone.")
+    if settings["budget_bytes"] is not None:
+        budget = shown(settings["budget_bytes"])
+        raise ConfigError(f"--budget-bytes is {budget}; it is for memory, {what} has no frontier.")
 
 
 def load(name: str) -> Recipe:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kvbook.measure.registry import load
 from kvbook.measure.runner import results as measured
 
 SAME = ("record", "format", "device", "driver", "versions", "settings")  # or a run is another one
+AGAIN = " The same command measures those again."
 
 
 def measure(
@@ -40,8 +42,13 @@ def measure(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     recipe = load(what)
     jobs = recipe.plan(device, settings)
+    for package in recipe.packages:
+        if find_spec(package) is None:
+            raise ConfigError(f"{package} is missing, which {what} compares with: pip install it.")
     head = _head(what, recipe.packages, device, settings, command)
+    records.check(head)  # before any work: what could not be read again is never begun
     record = _begun(path, head, force)
+    records.write(path, record)
     done = [point["job"] for point in record["points"]]
     todo = [job for job in jobs if job not in done]
     progress = Progress(len(jobs), len(jobs) - len(todo))
@@ -60,10 +67,13 @@ def measure(
         progress.close()
         if hasattr(source, "close"):
             source.close()
+    record["points"].sort(key=lambda point: jobs.index(point["job"]))
     record["finished"] = True
     records.write(path, record)
     if odd:
-        raise ConfigError(f"{len(odd)} of {len(jobs)} points differ from the prediction: {odd[0]}")
+        raise ConfigError(
+            f"{len(odd)} of {len(jobs)} points differ from the prediction: {odd[0]}{AGAIN}"
+        )
     return f"{recipe.answer(record)}\nThe record is in {path}."
 
 
@@ -76,7 +86,7 @@ def _head(
         "device": device_facts(device),
         "driver": driver(device) or ("unknown" if device == "cuda" else None),
         "versions": versions(*packages),
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": datetime.now(timezone.utc).strftime(records.DATE),
         "command": command,
         "settings": settings,
         "finished": False,
@@ -85,13 +95,25 @@ def _head(
 
 
 def _begun(path: Path, head: dict[str, Any], force: bool) -> dict[str, Any]:
-    """The unfinished record of this very run, or a new one. Raises ConfigError if another lies there."""
-    if not path.exists():
-        return head
-    if force and records.kind_of(path) == head["record"]:
-        return head
-    record = records.read(path)
+    """The unfinished record of this very run, or a new one. Raises ConfigError if another lies there.
+
+    Points that the prediction does not explain are left out, and so measured again. `force` gives a
+    new one for any record of this kind but the unfinished one of this very run.
+    """
+    try:
+        if not path.exists():
+            return head
+        record = records.read(path, mend=True)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "its name is no file's"
+        raise ConfigError(f"{path} cannot be reached: {reason}.") from None
+    except ConfigError:
+        if force and records.kind_of(path) == head["record"]:
+            return head
+        raise
     if all(record[name] == head[name] for name in SAME) and not record["finished"]:
         return record
+    if force and record["record"] == head["record"]:
+        return head
     state = "a finished run" if record["finished"] else "another run or machine"
     raise ConfigError(f"{path.name} holds {state}; give another --out, or --force to replace it.")
