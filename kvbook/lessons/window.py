@@ -130,6 +130,15 @@ def read(held: Tensor, new: Tensor, slot: Tensor, hidden: Tensor) -> Tensor:
     return rows
 
 
+def staying(
+    start: Tensor, end: Tensor, q_len: int, window: int, sinks: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of q_len new rows from start [batch, 1] on those that stay at length end: batch, step, slot."""
+    new = start + torch.arange(q_len, device="cpu")  # [batch, q_len]
+    row, step = ((new < end) & ((new < sinks) | (new >= end - window))).nonzero().T
+    return row, step, slot_of(new[row, step], window, sinks)
+
+
 class WindowCache(WindowSlots):
     """Keeps the rows of the last `window` tokens and of the first `sinks`, in a ring of slots.
 
@@ -151,16 +160,15 @@ class WindowCache(WindowSlots):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        q_len = k.shape[2]
-        held, _ = self.seen(q_len)
+        held, _ = self.seen(k.shape[2])
         slot = slot_of(self.lengths, self.window, self.sinks)
         hidden = ~window_mask(self.lengths[:, None], held, self.window, self.sinks)[:, 0, 0]
         keys, values = (rows[layer, :, :, : held.shape[1]] for rows in (self.k, self.v))
         joined = read(keys, k, slot, hidden), read(values, v, slot, hidden)
         self.aside.pop(layer, None)  # of a pass that broke off
-        if q_len > 1:
+        if k.shape[2] > 1:
             self.aside[layer] = (k.detach().clone(), v.detach().clone())
-        self.fed[layer] = q_len
+        self.fed[layer] = k.shape[2]
         return joined
 
     def advance(self, counts: int | Tensor) -> None:
@@ -168,10 +176,7 @@ class WindowCache(WindowSlots):
         super().advance(counts)
         end = self.lengths[:, None]
         for layer, pair in self.aside.items():
-            new = start + torch.arange(pair[0].shape[2], device="cpu")  # [batch, q_len]
-            stays = (new < end) & ((new < self.sinks) | (new >= end - self.window))
-            row, step = stays.nonzero().T
-            slot = slot_of(new[row, step], self.window, self.sinks)
+            row, step, slot = staying(start, end, pair[0].shape[2], self.window, self.sinks)
             for rows, fresh in zip((self.k, self.v), pair, strict=True):
                 rows[layer, row, :, slot] = fresh[row, :, step]
         self.aside.clear()
