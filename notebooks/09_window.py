@@ -191,6 +191,9 @@ assert held == [8, 9, 2, 3, 4, 5, 6, 7]
 # A pass of one token overwrites the row that has just left the window, and reads the ring: `window`
 # rows, its own among them. A pass of several tokens cannot work like that. Its first query still
 # needs rows that its last key would overwrite. So it reads the old rows *and* all new ones.
+#
+# `FedCache` is a guard below both of this lesson's caches: what no layer has been given cannot be counted.
+# A ring that believed a wrong count would take old rows for new ones.
 
 
 # %% tags=["export"]
@@ -288,6 +291,16 @@ def read(held: Tensor, new: Tensor, slot: Tensor, hidden: Tensor) -> Tensor:
 
 
 # %% tags=["export"]
+def staying(
+    start: Tensor, end: Tensor, q_len: int, window: int, sinks: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of q_len new rows from start [batch, 1] on those that stay at length end: batch, step, slot."""
+    new = start + torch.arange(q_len, device="cpu")  # [batch, q_len]
+    row, step = ((new < end) & ((new < sinks) | (new >= end - window))).nonzero().T
+    return row, step, slot_of(new[row, step], window, sinks)
+
+
+# %% tags=["export"]
 class WindowCache(WindowSlots):
     """Keeps the rows of the last `window` tokens and of the first `sinks`, in a ring of slots."""
 
@@ -322,10 +335,7 @@ class WindowCache(WindowSlots):
         super().advance(counts)
         end = self.lengths[:, None]
         for layer, pair in self.aside.items():
-            new = start + torch.arange(pair[0].shape[2], device="cpu")  # [batch, q_len]
-            stays = (new < end) & ((new < self.sinks) | (new >= end - self.window))
-            row, step = stays.nonzero().T
-            slot = slot_of(new[row, step], self.window, self.sinks)
+            row, step, slot = staying(start, end, pair[0].shape[2], self.window, self.sinks)
             for rows, fresh in zip((self.k, self.v), pair, strict=True):
                 rows[layer, row, :, slot] = fresh[row, :, step]
         self.aside.clear()

@@ -130,6 +130,15 @@ def read(held: Tensor, new: Tensor, slot: Tensor, hidden: Tensor) -> Tensor:
     return rows
 
 
+def staying(
+    start: Tensor, end: Tensor, q_len: int, window: int, sinks: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of q_len new rows from start [batch, 1] on those that stay at length end: batch, step, slot."""
+    new = start + torch.arange(q_len, device="cpu")  # [batch, q_len]
+    row, step = ((new < end) & ((new < sinks) | (new >= end - window))).nonzero().T
+    return row, step, slot_of(new[row, step], window, sinks)
+
+
 class WindowCache(WindowSlots):
     """Keeps the rows of the last `window` tokens and of the first `sinks`, in a ring of slots."""
 
@@ -164,10 +173,7 @@ class WindowCache(WindowSlots):
         super().advance(counts)
         end = self.lengths[:, None]
         for layer, pair in self.aside.items():
-            new = start + torch.arange(pair[0].shape[2], device="cpu")  # [batch, q_len]
-            stays = (new < end) & ((new < self.sinks) | (new >= end - self.window))
-            row, step = stays.nonzero().T
-            slot = slot_of(new[row, step], self.window, self.sinks)
+            row, step, slot = staying(start, end, pair[0].shape[2], self.window, self.sinks)
             for rows, fresh in zip((self.k, self.v), pair, strict=True):
                 rows[layer, row, :, slot] = fresh[row, :, step]
         self.aside.clear()
