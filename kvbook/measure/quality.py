@@ -30,8 +30,9 @@ def token_losses(
         raise ValueError(f"chunk is {chunk}; it must be 1 or more.")
     if cache is not None:
         if ids.shape[1] - 1 > cache.capacity:
-            fed = f"{ids.shape[1] - 1} tokens are fed"
-            raise ValueError(f"the cache's capacity is {cache.capacity}; {fed}.")
+            raise ValueError(
+                f"the cache's capacity is {cache.capacity}; {ids.shape[1] - 1} tokens are fed."
+            )
         cache.reset()
     fed, losses = ids[:, :-1], []
     for start in range(0, fed.shape[1], fed.shape[1] if cache is None else chunk):
