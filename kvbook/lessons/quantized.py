@@ -191,27 +191,38 @@ class CodedBlocks(CodedTokens):
         self.tail[layer, row, :, : left.shape[2]] = left
 
 
+def check_range(k: Tensor, v: Tensor) -> None:
+    """Raise ValueError for NaN, and for what lies beyond float16's range: no scale fits it.
+
+    This waits for the device once. On `meta` there is nothing to see.
+    """
+    if k.shape[2] and not k.is_meta:
+        tops = torch.stack([x.detach().abs().amax() for x in (k, v)]).tolist()
+        for name, top in zip("kv", tops, strict=True):
+            if not top <= 65504:  # NaN is not <= either
+                limit = f"{name} holds NaN or a value beyond ±65,504"
+                raise ValueError(f"{limit}: no scale fits it.")
+
+
 class CodedCache(KVCache):
     """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
 
-    Rows must be finite and within ±65,504, the largest float16, because scales are float16. To see
-    that, `update` waits for the device once in each layer; on `meta` there is nothing to see.
+    Rows must be finite and within ±65,504, the largest float16, because scales are float16. So
+    `update` looks at each layer's new rows, for which a GPU must be waited for.
     """
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
-        kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
-        dims = (self.k_dim, self.v_dim)
         self.k, self.v = (
-            kind(codec, self, dim) for kind, codec, dim in zip(kinds, codecs, dims, strict=True)
+            (CodedTokens if codec.tokens == 1 else CodedBlocks)(codec, self, dim)
+            for codec, dim in zip(codecs, (self.k_dim, self.v_dim), strict=True)
         )
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
     def nbytes(self) -> int:
         """Bytes of codes, scales, minima and tails, filled or not; also of rows that still wait."""
-        waiting = [*self.k.fresh.values(), *self.v.fresh.values()]
-        parts = self.k.held + self.v.held + waiting
+        parts = [part for half in (self.k, self.v) for part in (*half.held, *half.fresh.values())]
         return sum(part.untyped_storage().nbytes() for part in parts)
 
     @property
@@ -221,12 +232,7 @@ class CodedCache(KVCache):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        if k.shape[2] and not k.is_meta:
-            tops = torch.stack([k.detach().abs().amax(), v.detach().abs().amax()]).tolist()
-            for name, top in zip("kv", tops, strict=True):
-                if not top <= 65504:  # NaN is not <= either
-                    limit = f"{name} holds NaN or a value beyond ±65,504"
-                    raise ValueError(f"{limit}: no scale fits it.")
+        check_range(k, v)
         self.stored[layer] = k.shape[2]
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
