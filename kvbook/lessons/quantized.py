@@ -205,11 +205,7 @@ def check_range(k: Tensor, v: Tensor) -> None:
 
 
 class CodedCache(KVCache):
-    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention.
-
-    Rows must be finite and within ±65,504, the largest float16, because scales are float16. So
-    `update` looks at each layer's new rows, for which a GPU must be waited for.
-    """
+    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
