@@ -472,13 +472,13 @@ class CodedBlocks(CodedTokens):
 
 
 # %% tags=["export"]
-def check_finite(k: Tensor, v: Tensor) -> None:
-    """Raise ValueError unless all values are finite and within ±65,504, the largest float16.
+def check_range(k: Tensor, v: Tensor) -> None:
+    """Raise ValueError for NaN, and for what lies beyond float16's range: no scale fits it.
 
-    This waits for the device once in each layer; on `meta` there is nothing to see.
+    This waits for the device once. On `meta` there is nothing to see.
     """
     if k.shape[2] and not k.is_meta:
-        tops = torch.stack([k.detach().abs().amax(), v.detach().abs().amax()]).tolist()
+        tops = torch.stack([x.detach().abs().amax() for x in (k, v)]).tolist()
         for name, top in zip("kv", tops, strict=True):
             if not top <= 65504:  # NaN is not <= either
                 limit = f"{name} holds NaN or a value beyond ±65,504"
@@ -487,20 +487,20 @@ def check_finite(k: Tensor, v: Tensor) -> None:
 
 # %% tags=["export"]
 class CodedCache(KVCache):
-    """Keeps codes instead of rows, those of `codecs`, and reads them back for attention."""
+    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
-        kinds = [CodedTokens if codec.tokens == 1 else CodedBlocks for codec in codecs]
-        halves = zip(kinds, codecs, (self.k_dim, self.v_dim), strict=True)
-        self.k, self.v = (kind(codec, self, dim) for kind, codec, dim in halves)
+        self.k, self.v = (
+            (CodedTokens if codec.tokens == 1 else CodedBlocks)(codec, self, dim)
+            for codec, dim in zip(codecs, (self.k_dim, self.v_dim), strict=True)
+        )
         self.stored = [0] * config.n_layers  # rows per sequence of the pass under way
 
     @property
     def nbytes(self) -> int:
         """Bytes of codes, scales, minima and tails, filled or not; also of rows that still wait."""
-        waiting = [*self.k.fresh.values(), *self.v.fresh.values()]
-        parts = self.k.held + self.v.held + waiting
+        parts = [part for half in (self.k, self.v) for part in (*half.held, *half.fresh.values())]
         return sum(part.untyped_storage().nbytes() for part in parts)
 
     @property
@@ -510,7 +510,7 @@ class CodedCache(KVCache):
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
-        check_finite(k, v)
+        check_range(k, v)
         self.stored[layer] = k.shape[2]
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
@@ -834,7 +834,7 @@ exact = attend(q, read_k, read_v)
 for way in (read_back(), attend_codes(q, *coded, n_tokens), attend_codes(q, *coded, 256)):
     assert (way - exact).abs().max() < 1e-5
 print(f"float32: {(k.nbytes + v.nbytes) / 1e6:.1f} MB, int8: {cache.nbytes / 1e6:.1f} MB")
-assert cache.nbytes * 64 * 4 == (k.nbytes + v.nbytes) * 66
+assert f"{(k.nbytes + v.nbytes) / cache.nbytes:.4f}" == f"{256 / 66:.4f}" == "3.8788"
 
 # %% tags=["nbval-ignore-output"]
 ways = {
