@@ -761,7 +761,7 @@ counts.index_put_((training[:-1], training[1:]), torch.tensor(1.0), accumulate=T
 pairs = float(-(counts / counts.sum(1, keepdim=True))[held_out[:-1], held_out[1:]].log().mean())
 print(f"a table of letter pairs, without any attention: {pairs:.2f} nats")
 assert blind - 0.3 > pairs
-assert f"{pairs:.1f}" == "2.5"
+assert all(abs(pairs - mean) < 0.3 for mean in means)
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Held-out loss for four kinds, MHA, GQA, MQA and MQA with a wider feed-forward network. Three dots each, for three seeds, and a bar for their mean. All of them lie far below a dashed line, the loss of a guess from the letters' frequencies, and near a second one, the loss of a table of letter pairs."}}
 for place, found in enumerate(trained.values()):
