@@ -194,7 +194,10 @@ def until(done, seconds: float = 60.0) -> bool:
 def test_a_signal_ends_the_measuring_processes_too(tmp_path: Path, number: int) -> None:
     line = [sys.executable, "-m", "kvbook", "measure", "--what", "blocks", "--device", "cpu"]
     started = subprocess.Popen(
-        [*line, "--out", str(tmp_path / "x.json")], cwd=ROOT, stderr=subprocess.DEVNULL
+        [*line, "--out", str(tmp_path / "x.json")],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # under nohup it is ignored
     )
     try:
         assert until(lambda: len(children(started.pid)) >= 2)  # a process, and its fork

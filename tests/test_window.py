@@ -676,7 +676,7 @@ def test_a_failed_update_leaves_aside_as_it_was() -> None:
     cache.update(1, rows, rows)
     before = dict(cache.aside)
     for wrong in (rows, rows[:, :, :1]):
-        with pytest.raises((TypeError, IndexError)):
+        with pytest.raises(ValueError, match=r"layer is 1\.0"):
             cache.update(1.0, wrong, wrong)  # type: ignore[arg-type]
         assert list(cache.aside) == [1]
         assert cache.aside[1] is before[1]
