@@ -1279,7 +1279,7 @@ print(f"{len(table)} blocks, one after the other: the same attention")
 # In Python the loop is no gain, because it makes several calls for every block. In a GPU kernel
 # the loop runs inside, and the blocks are read once, straight from where they lie. Kwon et al. 2023
 # describe such a kernel, PagedAttention, and FlashAttention takes a block table since version 2.5
-# ([changelog](https://github.com/Dao-AILab/flash-attention/blob/014c349eb1c523f9a97d51ea1880486aeeee4a2e/README.md#25-paged-kv-cache)). This
+# ([changelog](https://github.com/Dao-AILab/flash-attention/blob/014c349eb1c523f9a97d51ea1880486aeeee4a2e/README.md)). This
 # book has no record of such a kernel on a GPU yet, so it states no figure for one.
 
 # %% [markdown]
