@@ -35,7 +35,7 @@ def main() -> None:
     from otter.run import main as otter_run
 
     os.write(results_to, b"started\n")
-    out = Path("/tmp/out")
+    out = Path("out").resolve()  # in the sandbox's own memory
     out.mkdir()
     graded = otter_run(
         "/in/submission.ipynb", autograder="/in/autograder.zip", output_dir=str(out), no_logo=True
