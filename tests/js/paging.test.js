@@ -253,3 +253,11 @@ test("the chart of all events says the most of each way", () => {
   const found = figures(at(), GIVEN);
   assert.equal(plain(text.courseFinding(found)), "At the most, the longest lengths take 60.00 kB, the final ones 39.00 kB, blocks 36.00 kB.");
 });
+
+test("a longest length that the requests outgrow wastes nothing, and is called too short", () => {
+  const found = figures(at({ maxLen: 7 }), GIVEN);
+  assert.ok(found.ways.maximum.waste < 0);
+  assert.match(plain(text.headline(found)[1]), /none of the longest lengths’.*The longest length is too short for these requests\.$/);
+  assert.match(plain(text.wayLine(found.ways.maximum, 46_080)), /, too short for these requests$/);
+  assert.doesNotMatch(text.headline(found)[1], /-\d|−\d/);
+});

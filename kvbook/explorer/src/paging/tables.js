@@ -14,7 +14,8 @@ function wayTable({ ways, bytesPerToken, step }) {
   const bytes = (n) => say.decimal(n * bytesPerToken);
   const rows = Object.entries(say.WAYS).map(([name, words]) => {
     const { held, rows: filled, waste, share } = ways[name];
-    return [words, bytes(held), bytes(filled), bytes(waste), say.percent(share)];
+    const empty = waste < 0 ? ["too short", ""] : [bytes(waste), say.percent(share)];
+    return [words, bytes(held), bytes(filled), ...empty];
   });
   return table(`After event ${step}: three ways to reserve`, ["Way", "Held", "Rows in it", "Waste", "Of what is held"], rows);
 }

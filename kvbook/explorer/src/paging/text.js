@@ -14,6 +14,9 @@ export function percent(share) {
   return `${Math.round(100 * share)}${NB}%`;
 }
 
+/** Whether less is reserved than the requests hold: what is reserved for each is too short. */
+const isShort = ({ waste }) => waste < 0;
+
 /** The answer: what blocks hold and what reserving would; what of it is waste; what has just happened. */
 export function headline({ ways, here, step, states, bytesPerToken: each }) {
   const aside = `Event ${step} of ${states.length - 1}. ${eventLine(here)}`;
@@ -21,7 +24,8 @@ export function headline({ ways, here, step, states, bytesPerToken: each }) {
   const { maximum, exact, paged } = ways;
   return [
     `Blocks hold ${bytes(paged.held * each)}; longest lengths would hold ${bytes(maximum.held * each)}.`,
-    `Waste: ${percent(paged.share)} of the blocks’ room, ${percent(maximum.share)} of the longest lengths’, ${percent(exact.share)} of the requests’ own final lengths’.`,
+    `Waste: ${percent(paged.share)} of the blocks’ room, ${isShort(maximum) ? "none" : percent(maximum.share)} of the longest lengths’, ${percent(exact.share)} of the requests’ own final lengths’.` +
+      (isShort(maximum) ? " The longest length is too short for these requests." : ""),
     aside,
   ];
 }
@@ -79,8 +83,10 @@ export const WAYS = {
 };
 
 /** What a way holds, in bytes, and the share that is waste. */
-export function wayLine({ held, waste, share }, bytesPerToken) {
-  return `${decimal(held * bytesPerToken)}, ${waste === 0 ? "no" : percent(share)} waste`;
+export function wayLine(way, bytesPerToken) {
+  const { held, waste, share } = way;
+  const size = decimal(held * bytesPerToken);
+  return isShort(way) ? `${size}, too short for these requests` : `${size}, ${waste === 0 ? "no" : percent(share)} waste`;
 }
 
 /** Blocks as runs: [0, 1, 2, 5] -> "0–2, 5". */

@@ -45,7 +45,7 @@ function barOf(name, words) {
     };
     size("rows", way.rows - shared);
     size("shared", shared);
-    size("waste", way.waste);
+    size("waste", Math.max(0, way.waste));
     setText(value, wayLine(way, bytesPerToken));
   };
   return { name, words, element, show };
