@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 import subprocess
 import sys
 import zipfile
@@ -67,8 +68,12 @@ def rows(table: Path) -> dict[str, dict[str, str]]:
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    """`grade.py` with these arguments, in a process of its own."""
+    """`grade.py` with these arguments, in a process of its own that listens to Ctrl-C."""
     command = [sys.executable, ROOT / "assignments/grade.py", *arguments]
     return subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )

@@ -151,3 +151,10 @@ test("another model takes back the last one's heads; presets are those that the 
   assert.deepEqual(own, { label: "Your machine", changes: { model: "smollm2-135m", weights: "32", gpu: "own" } });
   for (const { changes } of presetsFor(at(), [1], [])) assert.ok(shown(changes).decode.tokensPerS > 0);
 });
+
+test("the answer says where its settings do not fit, in a line that is no longer", () => {
+  const line = (changes) => text.headline(at(changes), shown(changes))[1];
+  assert.match(line({ batch: 512 }), /Only bounds: this does not fit: Llama 2 7B/);
+  assert.match(line({ batch: 16 }), /Both are bounds, not forecasts: Llama 2 7B/);
+  assert.doesNotMatch(line({ batch: 512, gpu: OWN }), /fit/); // its memory is not known
+});

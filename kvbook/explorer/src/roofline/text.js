@@ -58,7 +58,7 @@ export function headline(state, found) {
   return [
     `Decode is bound by ${decode.boundBy}: at most ${rate(decode.tokensPerS)} tokens/s.`,
     `Prefill is bound by ${prefill.boundBy}${also}: at most ${rate(prefill.tokensPerS)} tokens/s.` +
-      ` Both are bounds, not forecasts: ${of}${isTooMuch ? ", which does not fit on the card" : ""}.`,
+      ` ${isTooMuch ? "Only bounds: this does not fit" : "Both are bounds, not forecasts"}: ${of}.`, // of one length
   ];
 }
 
