@@ -137,18 +137,21 @@ def traced(name: bytes, folder: str, code: int) -> dict:
     return {"code": code}
 
 
-def test_a_killed_worker_loses_only_what_it_was_at(cluster, tmp_path):
-    """Nothing is lost, and nothing that ended is done again."""
+def test_a_killed_worker_loses_only_what_it_held(cluster, tmp_path):
+    """Nothing is lost, no result that came home is done again, and each comes home once.
+
+    What the killed worker was at is done again; so may be a result that it had not yet sent.
+    """
     at, workers = cluster
     folder = tmp_path / "notes"
     folder.mkdir()
     victim = workers[0]
     names = {f"n{number}": f"n{number}".encode() for number in range(12)}
-    got, killed = [], []
+    got, home, killed = [], set(), set()
 
-    def at_work() -> list[str]:
+    def at_work() -> set[str]:
         starts = folder.glob(f"*.{victim.pid}.start")
-        return [path.name.split(".")[0] for path in starts if not path.with_suffix(".end").exists()]
+        return {path.name.split(".")[0] for path in starts if not path.with_suffix(".end").exists()}
 
     with engine.client(1, at) as client:
         wait(lambda: len(client.scheduler_info()["workers"]) == 2, "two workers")
@@ -156,13 +159,17 @@ def test_a_killed_worker_loses_only_what_it_was_at(cluster, tmp_path):
             assert not problem
             got.append((key, result, problem))
             if len(got) == 3:
+                home = {key for key, _, _ in got}
                 killed = wait(at_work, "the first worker at work")
                 victim.kill()
     assert sorted(got) == sorted((key, {"code": 3}, "") for key in names)
+    begun = {path.name.split(".")[0] for path in folder.glob(f"*.{victim.pid}.start")}
     started = Counter(path.name.split(".")[0] for path in folder.glob("*.start"))
-    ended = Counter(path.name.split(".")[0] for path in folder.glob("*.end"))
-    assert ended == dict.fromkeys(names, 1)
-    assert started == {**dict.fromkeys(names, 1), killed[0]: 2}
+    again = {name for name, times in started.items() if times > 1}
+    assert set(started) == set(names)
+    assert killed <= again <= begun - home
+    assert max(started.values()) == 2
+    assert all(list(folder.glob(f"{name}.*.end")) for name in names)
 
 
 def test_a_class_on_a_cluster_that_loses_a_worker(cluster, course):
