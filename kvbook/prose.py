@@ -17,10 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 UNITS = (
-    "bytes|byte|kB|MB|GB|TB|KiB|MiB|GiB|bits|bit|GB/s|TB/s|TFLOPS|TFLOP/s|FLOPs|"
-    "percent|%|times|ms|milliseconds|seconds|s|minutes|tokens per second|tokens a second|tokens|token|"
-    "users|user|sequences|conversations|requests|positions|rows|slots|slot|blocks|block|steps|step|values|value|"
-    "parameters|weights|KV heads|KV head|query heads|query head|heads|head|layers|layer|operations|multiplications|lines|pages"
+    "bytes|byte|kB|MB|GB|TB|KiB|MiB|GiB|bits|bit|GB/s|TB/s|TFLOPS|TFLOP/s|FLOPs|percent|%|times|"
+    "ms|milliseconds|seconds|s|minutes|tokens per second|tokens a second|tokens|token|users|user|"
+    "sequences|conversations|requests|positions|rows|slots|slot|blocks|block|steps|step|values|value|"
+    "parameters|weights|KV heads|KV head|query heads|query head|heads|head|layers|layer|operations|"
+    "multiplications|lines|pages"
 )
 _NUMBER = r"[-−+]?\d(?:[\d,]*\d)?(?:\.\d+)?"
 _JOIN = r"\s*(?:,|–|to|and|or|against|instead of|not|, and|, not)\s+|–"
