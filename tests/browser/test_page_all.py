@@ -35,6 +35,13 @@ RUN_AXE = """async (rules) => {
 CUT_CODE = """() => [...document.querySelectorAll("main pre")]
   .filter((pre) => pre.checkVisibility() && pre.scrollWidth > pre.clientWidth + 1)
   .map((pre) => pre.innerText)"""
+BENT = """() => [...document.querySelectorAll("main img")]
+  .filter((image) => image.complete && image.naturalWidth)
+  .filter((image) => { const style = getComputedStyle(image);
+    const width = image.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const height = image.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+    return Math.abs(width / height * image.naturalHeight / image.naturalWidth - 1) > 0.02; })
+  .map((image) => image.src)"""
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 CONTRAST = ["color-contrast", "link-in-text-block"]
 
@@ -86,4 +93,5 @@ def test_a_page_is_light_accessible_and_fits(open_page, site: str, name: str) ->
     for width in (1280, 768, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate(OVERFLOW) <= 0, width
+        assert page.evaluate(BENT) == [], width
     assert not faults, "\n".join(faults)
