@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from book_page import absolute, describe_images, policy_of, size_of
+from book_page import BUNDLE, absolute, describe_images, policy_of, size_of
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,8 +159,12 @@ def test_a_page_keeps_the_theme_s_own_files(unnamed: Path) -> None:
     page = (unnamed / "book" / "index.html").read_text()
     for name in ("basic.css", "pydata-sphinx-theme.css", "sphinx-book-theme.css", "kvbook.css"):
         assert page.count(f"{name}?v=") == 1, name
-    for name in ("bootstrap.js", "pydata-sphinx-theme.js", "sphinx-book-theme.js", "page.js"):
+    for name in ("bootstrap.js", "pydata-sphinx-theme.js", "page.js", "book.js"):
         assert page.count(f"{name}?v=") == 1, name
+    scripts = (unnamed / "_static" / "book.js").read_text()
+    for name in BUNDLE:
+        assert name not in page
+        assert (unnamed / "_static" / name).read_text() in scripts
 
 
 def test_code_brings_its_button_and_prose_does_not(unnamed: Path) -> None:

@@ -39,6 +39,12 @@ POLICY = "; ".join(
 INLINE_SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)([^>]*)>(.*?)</script>", re.DOTALL)
 IMAGE = re.compile(r'<img (?=[^>]*src="([^"]+)")[^>]*>')
 LOCAL = re.compile(r'\b(href|src|action|data-content_root)="(?![#/"]|[a-z]+:)(?:\./)?')
+BUNDLE = (  # small scripts that every page loads: one request instead of four
+    "documentation_options.js",
+    "doctools.js",
+    "sphinx_highlight.js",
+    "scripts/sphinx-book-theme.js",
+)
 UNUSED = ("scripts/fontawesome.js*", "vendor/fontawesome/*/*", "*macros.html", "images/logo_*.svg")
 MENDS = {  # the theme's markup -> what the policy allows and axe-core finds nothing to say about
     ' onclick="window.print()"': "",  # page.js listens instead
@@ -92,6 +98,15 @@ def absolute(page: str, address: str) -> str:
     """`page`, a page at the top of the book, with links that work at any depth below `address`."""
     root = urlsplit(address).path
     return LOCAL.sub(lambda match: f'{match[1]}="{root}', page)
+
+
+def bundle(page: str, version: str) -> str:
+    """`page` with one script, `_static/book.js`, in the place of those in `BUNDLE`."""
+    for name in BUNDLE:
+        tag = rf'<script src="([^"]*_static/){re.escape(name)}(?:\?v=\w+)?"></script>\n?'
+        ours = rf'<script src="\1book.js?v={version}"></script>\n' if name == BUNDLE[0] else ""
+        page = re.sub(tag, ours, page)
+    return page
 
 
 def description(doctree: nodes.document | None) -> str:
@@ -170,10 +185,13 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.name != "html":
         return
     out, address, root = Path(app.outdir), app.config.html_baseurl, app.config.root_doc
+    scripts = "\n".join((out / "_static" / name).read_text() for name in BUNDLE)
+    (out / "_static" / "book.js").write_text(scripts)
+    version = hashlib.sha256(scripts.encode()).hexdigest()[:8]
     for path in out.rglob("*.html"):
         page = path.read_text()
         if HASHES in page:
-            page = policy_of(page)
+            page = bundle(policy_of(page), version)
             for theirs, ours in MENDS.items():
                 page = page.replace(theirs, ours)
             if address and path.name == "404.html":
