@@ -44,7 +44,7 @@ RUN_AXE = """async (rules) => {
 CUT_CODE = """() => [...document.querySelectorAll("main pre")]
   .filter((pre) => pre.checkVisibility() && pre.scrollWidth > pre.clientWidth + 1)
   .map((pre) => pre.innerText)"""
-BENT = """() => [...document.querySelectorAll("main img")]
+BENT = """() => [...document.querySelectorAll("article img")]
   .filter((image) => image.complete && image.naturalWidth)
   .filter((image) => { const style = getComputedStyle(image);
     const width = image.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
