@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -84,7 +85,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     are blocked. At the end of the test any of them, any error on a console and any uncaught exception
     fails it.
     """
-    contexts, faults = [], []
+    contexts, faults, loads = [], [], []
 
     def check(address: str) -> bool:
         url = urlsplit(address)
@@ -125,12 +126,14 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         if listening:  # to errors of our own pages; JupyterLab's are not ours
             page.on("console", listen)
             page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))
+        page.on("load", lambda: loads.append(monotonic()))
         page.goto(url)
         return page
 
     yield start
+    seen = 1000 * (monotonic() - max(loads, default=0.0))
     for context in contexts:
         for page in context.pages:
-            page.wait_for_timeout(300)  # for what a page asks late
+            page.wait_for_timeout(max(50, 300 - seen))  # for what a page asks late
         context.close()
     assert not faults, "\n".join(faults)
