@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+import yaml
 from book_page import BUNDLE, absolute, describe_images, policy_of, size_of
 from bs4 import BeautifulSoup
 
@@ -195,3 +196,12 @@ def test_figures_have_their_size_and_those_below_wait(tmp_path: Path) -> None:
 def test_the_book_opens_at_its_top_and_hosts_take_it_as_it_is(unnamed: Path) -> None:
     assert 'content="0; url=book/index.html"' in (unnamed / "index.html").read_text()
     assert (unnamed / ".nojekyll").exists()
+
+
+def test_the_workflow_builds_as_the_readme_says_with_actions_of_one_version() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "pages.yml").read_text())
+    steps = workflow["jobs"]["publish"]["steps"]
+    for action in (step["uses"] for step in steps if "uses" in step):
+        assert re.fullmatch(r"actions/[a-z-]+@v\d+\.\d+\.\d+", action)
+    assert [step["run"] for step in steps if "run" in step] == ["make book"]
+    assert {"path": "_build/html"} in [step.get("with") for step in steps]

@@ -88,6 +88,8 @@ def test_a_page_is_light_accessible_and_fits(open_page, site: str, name: str) ->
     if page.locator("script[src*='tex-chtml']").count():
         page.wait_for_selector("mjx-container")
         page.evaluate("MathJax.startup.promise.then(() => document.fonts.ready)")
+    if page.locator("script[type$='widget-view+json']").count():
+        page.wait_for_selector(".kvbook-explorer")
     nbytes, paths = weigh(asked)
     assert nbytes <= LIMIT_BYTES, (nbytes, paths)
     assert len(paths) <= LIMIT_REQUESTS, paths

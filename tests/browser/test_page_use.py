@@ -65,6 +65,38 @@ def test_an_address_that_does_not_exist_leads_back_at_any_depth(host: str, open_
     page.wait_for_url(re.compile(r"/book/book/index\.html$"))
 
 
+def test_the_policy_itself_stops_what_is_not_the_book_s(host: str, open_page) -> None:
+    page = open_page(
+        f"{host}/book/{LESSON}", listening=False
+    )  # each refusal is an error on the console
+    refused = page.evaluate(
+        """async () => {
+          const other = "http://127.0.0.1:9/";
+          const make = (tag, fields) =>
+            document.body.append(Object.assign(document.createElement(tag), fields));
+          const ways = {
+            "connect-src": () => fetch(other).catch(() => 0),
+            "img-src": () => make("img", {src: other}),
+            "style-src-elem": () => make("link", {rel: "stylesheet", href: other}),
+            "script-src-elem": () => make("script", {textContent: "window.ran = true"}),
+            "script-src-attr": () => make("p", {}) ?? document.body.lastChild.setAttribute("onclick", "1"),
+            "frame-src": () => make("iframe", {src: other}),
+          };
+          const seen = [];
+          for (const [name, way] of Object.entries(ways)) {
+            const refusal = new Promise((resolve) => {
+              addEventListener("securitypolicyviolation", resolve, {once: true});
+              setTimeout(() => resolve({}), 2000);
+            });
+            way();
+            seen.push((await refusal).violatedDirective === name);
+          }
+          return [...seen, window.ran === undefined];
+        }"""
+    )
+    assert refused == [True] * 7
+
+
 @pytest.mark.parametrize("way", ["disk", "host"])
 def test_search_needs_no_server_of_its_own(host: str, open_page, way: str) -> None:
     base = SITE.as_uri() if way == "disk" else f"{host}/book"
