@@ -3,6 +3,8 @@
     python tools/assignments.py                      all, into _build/assignments
     python tools/assignments.py 01 --out FOLDER      those whose name starts with 01
 
+The student notebooks go to `book/assignments` too, from where the book hands them out.
+
 A source is `assignments/NN_name/notebook.py`, in jupytext's percent format with otter-grader's raw
 delimiter cells. Two kinds of cell stand in a TESTS block, each with `points` and a `title`:
 
@@ -45,6 +47,7 @@ from nbformat.v4 import new_code_cell, new_raw_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSIGNMENTS = ROOT / "assignments"
+PUBLISHED = ROOT / "book" / "assignments"  # what students get, the same with any secret
 POINTS = 10  # of every assignment
 SECONDS = 20  # for one hidden test
 CONFIG = {
@@ -286,6 +289,8 @@ def main() -> int:
     for folder in folders:
         secret = os.environ.get("ASSIGNMENTS_SECRET", "")
         student, archive = assign(folder, options.out, not options.no_run, secret)
+        PUBLISHED.mkdir(exist_ok=True)
+        shutil.copy(student, PUBLISHED)
         print(f"{folder.name}: {student.name} for students, {archive.name} for the grader")
     return 0
 
