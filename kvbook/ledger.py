@@ -25,6 +25,7 @@ WINDOW, SINKS, BLOCK, TAIL = 128, 4, 16, 32  # tokens
 FOLDER = Path(__file__).resolve().parent.parent / "measurements"
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 DASH = "—"
+SCOPE = ' scope="col"'
 
 
 @dataclass(frozen=True)
@@ -132,19 +133,28 @@ class Ledger:
         return "\n".join([self.caption, "", *table, "", *notes])
 
     def _repr_html_(self) -> str:
+        """The table as HTML; `dataframe` is the class that notebooks and the theme know."""
+
         def line(cells: list[str], tag: str, scope: str = "") -> str:
-            left = ' style="text-align: left"'
+            sides = ["left" if at == 1 else "right" for at in range(len(cells))]
             made = [
-                f"<{tag}{scope}{left if at == 1 else ''}>{escape(cell)}</{tag}>"
-                for at, cell in enumerate(cells)
+                f'<{tag}{scope} style="text-align: {side}">{escape(cell)}</{tag}>'
+                for side, cell in zip(sides, cells, strict=True)
             ]
             return f"<tr>{''.join(made)}</tr>"
 
-        body = "\n".join(line(row.cells(), "td") for row in self.rows)
-        notes = "\n".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
-        head = line(self.header, "th", ' scope="col"')
-        table = f"<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>"
-        return f"<table>\n<caption>{escape(self.caption)}</caption>\n{table}\n</table>\n{notes}"
+        return "\n".join(
+            [
+                '<table class="table dataframe">',
+                f"<caption>{escape(self.caption)}</caption>",
+                f"<thead>{line(self.header, 'th', SCOPE)}</thead>",
+                "<tbody>",
+                *(line(row.cells(), "td") for row in self.rows),
+                "</tbody>",
+                "</table>",
+                *(f"<p><small>{escape(note)}</small></p>" for note in self.notes),
+            ]
+        )
 
 
 def _speed(rate: dict[str, float]) -> str:
