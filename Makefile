@@ -16,10 +16,10 @@ export HF_HUB_OFFLINE := 1
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lessons lab measure bench bundles assignments format model clean node-found browser-found sandbox-found
+.PHONY: help book test check lessons lab measure bench bundles assignments publish-config format model clean node-found browser-found sandbox-found
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 book: $(READY) ## build the static book into _build/html
 	@$(BIN)/jupyter-book build . --warningiserror --nitpick --keep-going --quiet
@@ -30,7 +30,7 @@ test: node-found browser-found sandbox-found check ## run every check: the fast 
 		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book
 	@rm -rf $(SITE)
 	@$(MAKE) --no-print-directory book
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "book or browser or grading"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "book or browser or grading or colab"
 
 check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, copies, unit tests
 	$(BIN)/ruff check .
@@ -39,7 +39,7 @@ check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, c
 	$(BIN)/python tools/lessons.py --check
 	node tools/bundle.mjs --check && node tools/vendor.mjs --check
 	node --test tests/js/*.test.js
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not book and not browser and not grading"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not book and not browser and not grading and not colab"
 
 lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks from notebooks/*.py, and execute what changed
 	node tools/bundle.mjs && node tools/vendor.mjs
@@ -61,6 +61,9 @@ bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/expl
 
 assignments: $(READY) ## make each assignment's student notebook and autograder zip, into _build/assignments
 	@$(BIN)/python tools/assignments.py
+
+publish-config: $(READY) ## name the book's repository: URL=https://github.com/OWNER/NAME, or URL= for none
+	@$(BIN)/python tools/publish_config.py $${URL+"$$URL"}
 
 format: $(READY) ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet .

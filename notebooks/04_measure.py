@@ -546,11 +546,11 @@ plt.show()
 # Everything so far ran on the machine that executed this page, and if you run it, on yours. The same
 # measurements, on a larger grid, can be made outside of a notebook and kept:
 # `python -m kvbook measure --out measurements/mine.json`, or `make measure`. It takes some minutes. The
-# book's own records lie beside the notebooks. They say when they were made and on what. This is the
+# book's own records come with kvbook. They say when they were made and on what. This is the
 # newest from a CPU. The caches of later lessons are in it, too, and must keep to the same 1 %:
 
 # %%
-folder = Path("../measurements")
+folder = record.book_folder()
 
 
 def by_kind(kept: dict) -> list[tuple[str, float]]:

@@ -61,6 +61,7 @@ from kvbook import plotting
 from kvbook.accounting import cache_spec, fit_users, what_if
 from kvbook.accounting.facts import model as facts
 from kvbook.accounting.latent import with_latent
+from kvbook.device import half
 from kvbook.explorer.heads import HeadsExplorer
 from kvbook.lessons.cache import PreallocatedCache
 from kvbook.lessons.cost import token_nbytes
@@ -522,7 +523,7 @@ for tiny_model in (absorbed, expanded):
 # %%
 deepseek = LatentConfig(129_280, 7168, 61, 128, 1, 64, 18_432, 163_840)
 spec = cache_spec(facts("deepseek-v3").config)
-cache = LatentCache(deepseek, capacity=64, dtype=torch.bfloat16, device=device)
+cache = LatentCache(deepseek, capacity=64, dtype=half(device), device=device)
 fill(cache, 64, piece=16)
 print(f"{deepseek.k_dim} values per layer, {cache.nbytes // 64:,} bytes per token")
 twice = PreallocatedCache(deepseek, capacity=64, dtype=torch.bfloat16, device="meta")

@@ -48,7 +48,6 @@ from kvbook.lessons.decoder import DecoderConfig
 # %%
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import ipywidgets
 import matplotlib.pyplot as plt
@@ -687,7 +686,7 @@ assert here["int4_token"].ratio > here["int4"].ratio
 # table shows the larger of the two. This is the record, not this run:
 
 # %%
-folder = Path("../measurements")
+folder = record.book_folder()
 name, kept = record.newest(folder, "cpu", "quality")
 print(f"{name}, {kept['date'][:10]}: {kept['device']['name']}, PyTorch {kept['versions']['torch']}")
 print(quality_points.answer(kept))

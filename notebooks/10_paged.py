@@ -56,7 +56,6 @@ import random
 import statistics
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import ipywidgets
 import matplotlib.pyplot as plt
@@ -1162,7 +1161,7 @@ assert answers[1][1] < answers[0][1] / 20
 # `python -m kvbook measure --what blocks`, is from a run of a million operations in each pool.
 
 # %%
-name, kept = record.newest(Path("../measurements"), "cpu", "blocks")
+name, kept = record.newest(record.book_folder(), "cpu", "blocks")
 print(f"{name}: {kept['device']['name']}, {kept['date'][:10]}")
 for point in kept["points"]:
     job, took = point["job"], point["result"]
