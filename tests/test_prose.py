@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 DONE = {
     "03_cost",
+    "05_users",
 }
 TO_COME = {path.stem for path in LESSONS} - DONE  # lessons whose map is not written yet
 
