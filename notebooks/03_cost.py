@@ -20,8 +20,8 @@
 # %% [markdown]
 # ## What you need
 #
-# [Lesson 2](02_cache.ipynb): each layer keeps a key and a value for every token, in each key/value
-# head (KV head for short). You need no GPU. The last measurement loads SmolLM2-135M, a download of
+# [Lesson 2](02_cache.ipynb): each layer keeps a key and a value for every token, in each KV head
+# (key/value head). You need no GPU. The last measurement loads SmolLM2-135M, a download of
 # 93 MB the first time; the rest runs in seconds.
 
 # %% [markdown]
