@@ -12,7 +12,11 @@ from kvbook import prose
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-TO_COME: set[str] = {path.stem for path in LESSONS}  # lessons whose map is not written yet
+DONE = {
+    "03_cost",
+    "05_users",
+}
+TO_COME = {path.stem for path in LESSONS} - DONE  # lessons whose map is not written yet
 
 
 @pytest.mark.parametrize(
