@@ -949,6 +949,27 @@ HeadsExplorer(series=series)
 # At how many KV heads does the model need as many bytes as with the latent? And which of the two
 # gives each query head keys of its own?
 #
+# <details>
+# <summary>Answer</summary>
+#
+# At none that divides its 32 query heads. The latent of 512 + 64 values takes what 2.25 heads would take:
+# a little more than two, not much more than half of four. And the latent gives each query head keys of
+# its own, made from the one row by a matrix of its own. With two KV heads 16 query heads read the same keys.
+#
+# ```python
+# from kvbook.accounting import cache_spec, what_if
+# from kvbook.accounting.facts import model
+# from kvbook.accounting.latent import with_latent
+#
+# llama = cache_spec(model("llama-2-7b").config)
+# latent = with_latent(llama, 512, 64).bytes_per_token("float16")
+# two, four = (what_if(llama, n_kv_heads=n).bytes_per_token("float16") for n in (2, 4))
+# assert (two, latent, four) == (32_768, 36_864, 65_536)
+# assert latent / (two / 2) == 2.25
+# ```
+#
+# </details>
+#
 # If you run this notebook yourself, choose the KV heads and let SmolLM2 write. With 9, heads are
 # repeated; with 1 they are pooled. That takes a *kernel*, so the published page shows nothing here.
 
