@@ -952,9 +952,9 @@ HeadsExplorer(series=series)
 # <details>
 # <summary>Answer</summary>
 #
-# At none that divides its 32 query heads. The latent of 512 + 64 values takes what 2.25 heads would take:
-# a little more than two, not much more than half of four. And the latent gives each query head keys of
-# its own, made from the one row by a matrix of its own. With two KV heads 16 query heads read the same keys.
+# For Llama 2 7B, at none that divides its 32 query heads. The latent of 512 + 64 values takes what 2.25 heads
+# would take: a little more than two. And the latent gives each query head keys of its own, made from the one
+# row by a matrix of its own. With two KV heads 16 query heads read the same keys.
 #
 # ```python
 # from kvbook.accounting import cache_spec, what_if
@@ -1144,6 +1144,7 @@ assert [per_token for per_token, _ in ledger.values()] == [524_288, 131_072, 16_
 
 # %% tags=["hide-input"]
 in_gpu = {name: way.layers[0].n_kv_heads for name, way in ways.items()}
+n_query = facts("llama-2-7b").config["num_attention_heads"]
 check(
     {
         "93 MB": smollm2.ARCHIVE.wheel_nbytes / 1e6,
@@ -1181,6 +1182,9 @@ check(
         "3.4 times": pair["absorbed"] / pair["expanded"],
         "16 heads": layer.n_heads,
         "16 times": layer.n_heads,
+        "32 query heads": n_query,
+        "2.25 heads": ways["a latent"].bytes_per_token() / ways["1 KV head"].bytes_per_token(),
+        "16 query heads": n_query / 2,
         "8 query heads": From("exercise 1"),
         "32 layers": len(llama.layers),
         "256 values": llama.layers[0].k_dim + llama.layers[0].v_dim,

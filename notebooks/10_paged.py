@@ -13,9 +13,10 @@
 # for the longest one, most of it stays empty. How can it give out only what is needed, and hold what
 # many conversations have in common only once?
 #
-# The answer is paging: small blocks, given out as tokens come, and a table for each conversation that
-# says where its blocks lie. You build the book-keeping in plain Python, then the tensors below it. Then
-# you measure what it saves, and what it costs.
+# The answer is **paging** ([Kwon et al. 2023](https://arxiv.org/abs/2309.06180)): small blocks, given out
+# as tokens come, and a table for each conversation that says where its blocks lie. You build the
+# book-keeping in plain Python, then the tensors below it. Then you measure what it saves, and what it
+# costs.
 
 # %% [markdown]
 # ## What you need
@@ -64,6 +65,7 @@ import torch.nn.functional as F
 
 from kvbook import plotting
 from kvbook.accounting import cache_spec
+from kvbook.accounting.facts import gpu
 from kvbook.accounting.facts import model as fact
 from kvbook.explorer.paging import PagingExplorer
 from kvbook.lessons.cache import PreallocatedCache
@@ -72,6 +74,7 @@ from kvbook.measure import record
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
 from kvbook.models.text import devils_dictionary
+from kvbook.prose import check
 
 # %%
 plotting.use_style()
@@ -152,8 +155,8 @@ assert f"{found['known'][1]:.0%}" == "62%"
 # holes to fit in. Two things must be known of a block: is it free, and if not, how many own it. (For
 # now that is one. Sharing comes later.)
 #
-# Whoever gives a block back twice would have it given out twice, and two users would write over each
-# other's text. So this is an error, not a shrug.
+# If a block is given back twice, it is given out twice, and two users write over each other's text. So
+# giving back what is free is an error.
 
 
 # %% tags=["export"]
@@ -222,10 +225,10 @@ assert pool.num_free_blocks == 2
 # the last block is full, the next token takes a new one.
 #
 # `reserve` makes room and `append` counts. They are apart because a forward pass needs the room before
-# it, and the tokens count only when the pass is done. A pass may also be padded; `trim` gives back what
+# it begins, and the tokens count only when it is done. A pass may also be padded; `trim` gives back what
 # it did not fill. And `reserve` first counts what is missing, for all sequences of the pass. If that is
-# more than there is, it takes nothing. A request that got half of its blocks would hold them and wait,
-# and so might the next.
+# more than there is, it takes nothing. Otherwise a request that got half of its blocks would hold them
+# and wait, and so might the next.
 
 
 # %% tags=["export"]
@@ -328,10 +331,11 @@ assert tables.pool.num_free_blocks == 1
 #
 # ### The same conversations, in blocks
 #
-# Now the server of above with blocks. It lets a conversation in when its prompt fits, with room for 128
+# Now the same server with blocks. It lets a conversation in when its prompt fits, with room for 128
 # tokens to spare for each that is running. There is a price for not setting memory aside: when all
-# grow, blocks can run out. Then the one that came last must go. Its blocks are given back, and it waits
-# at the head of the queue. When it comes in again, its tokens must be computed again. They are counted.
+# grow, blocks can run out. Then the one that came last is **preempted**. Its blocks are given back, and
+# it waits at the head of the queue. When it comes in again, its tokens must be computed again. They are
+# counted.
 
 
 # %%
@@ -447,7 +451,8 @@ for spare in (16, 128, 512):
 
 # %% [markdown]
 # With little to spare, nearly half as many tokens as there are must be computed once more. With much,
-# fewer conversations run and there are more steps. Some servers move a conversation's rows to main memory instead of computing them again.
+# fewer conversations run and there are more steps. Kwon et al. (2023) describe another way: to move a
+# conversation's rows to main memory instead of computing them again.
 
 # %% [markdown]
 # ### The tensors below
@@ -625,7 +630,8 @@ assert blocks.tables.tables[blocks.sequences[0]] == [0, 1, 2, 3]
 # ### Sharing: count the owners
 #
 # Two conversations can own one block: a chat that goes on in two ways, or many that begin with the same
-# instructions. What it takes is a count of owners. `fork` copies the table and no row.
+# instructions. What it takes is a count of owners. `fork` starts a second sequence with all tokens of the
+# first: it copies the table and no row.
 #
 # But then one of them writes the next token into a block that is half full, and both own it. **Copy on
 # write**: whoever writes first gets a block of its own, with the rows so far. The last owner that is left
@@ -695,14 +701,14 @@ assert tables.slots_used() == 4 + 3 + 3
 #
 # A new conversation begins with the same instructions as one that runs, or ran. How does the server
 # notice? It gives every full block a **name** that depends on its tokens, and looks the names of the
-# new prompt up.
+# new prompt up. (Servers call this prefix sharing or prefix caching.)
 #
 # The name must depend on *all* tokens up to the end of the block, not only on its own. Keys and values of
 # a token depend on everything before it (lesson 2), so equal tokens after another beginning have
 # other rows. So a name is made of the name before it and the block's own tokens.
 #
 # And equal names must mean equal texts. Python's `hash` does not promise that: many texts have one
-# hash, and someone can look for them.
+# hash, and someone can look for them. SHA-256 is made so that nobody can find two texts with one name.
 
 
 # %% tags=["export"]
@@ -737,9 +743,9 @@ assert hash((0, 5)) == hash((2**61 - 1, 5))  # different, with one hash
 # xxHash, no longer `hash`.
 #
 # When a named block loses its last owner, it is free, but its rows are still right. So keep them until the
-# block is needed. Take empty blocks first. When there are none, take the one that has been **unused for
-# longest**, and forget its name. A sequence gives back its last block first, so beginnings, which
-# others may want, live longest.
+# block is needed. Take empty blocks first. When there are none, take the one that has been unused for
+# longest (**least recently used**, LRU), and forget its name. That is an **eviction**. A sequence gives
+# back its last block first, so beginnings, which others may want, live longest.
 
 
 # %% tags=["export"]
@@ -931,7 +937,7 @@ assert manager.pool.num_free_blocks == 10
 # For the thirteenth token G needs one more, and block 8, where D went on, is now the one unused for
 # longest. In the end all ten are free. None was lost.
 #
-# In the cache a row can now begin with blocks that another one filled.
+# Now the cache: a row of its batch can begin with blocks that another sequence filled.
 
 
 # %% tags=["export"]
@@ -981,9 +987,8 @@ class SharingCache(PagedCache):
 #
 # ### Does the memory match?
 #
-# The method is that of [lesson 4](04_measure.ipynb): fill caches in a process of their own, and hold what
-# they take against lesson 3's accounting, here with the policy `paged`: every sequence rounded up to whole
-# blocks.
+# The method is that of [lesson 4](04_measure.ipynb): fill caches in a process of their own, and compare
+# what they take with lesson 3's accounting. Its policy `paged` rounds every sequence up to whole blocks.
 
 # %%
 base = {"what": "grid", "model": "smollm2-135m", "kind": "paged", "device": device}
@@ -1126,13 +1131,14 @@ def ask(prompt: list[int]) -> tuple[torch.Tensor, int, float]:
     return logits, len(fed), time.perf_counter() - start
 
 
-answers = [ask(prompt) for prompt in (*prompts, document[:64])]
+repeat = document[:64]
+answers = [ask(prompt) for prompt in (*prompts, repeat)]
 
 # %%
 with torch.no_grad():
     alone = [
         model(torch.tensor([prompt], device=device), last_only=True)[0, -1].cpu()
-        for prompt in (*prompts, document[:64])
+        for prompt in (*prompts, repeat)
     ]
 for (logits, fed, _), expected, name in zip(
     answers, alone, ("first question", "second question", "64 tokens again"), strict=True
@@ -1276,18 +1282,18 @@ assert (found_rows - expected).abs().max() < 1e-4
 print(f"{len(table)} blocks, one after the other: the same attention")
 
 # %% [markdown]
-# In Python the loop is no gain, because it makes several calls for every block. In a GPU kernel
-# the loop runs inside, and the blocks are read once, straight from where they lie. Kwon et al. 2023
-# describe such a kernel, PagedAttention, and FlashAttention takes a block table since version 2.5
-# ([changelog](https://github.com/Dao-AILab/flash-attention/blob/014c349eb1c523f9a97d51ea1880486aeeee4a2e/README.md)). This
-# book has no record of such a kernel on a GPU yet, so it states no figure for one.
+# In Python the loop is no gain, because it makes several calls for every block. In a GPU kernel, a program
+# that runs on the GPU, the loop runs inside, and the blocks are read once, straight from where they lie.
+# Kwon et al. (2023) describe such a kernel, PagedAttention. FlashAttention takes a block table since version
+# 2.5 ([changelog](https://github.com/Dao-AILab/flash-attention/blob/014c349eb1c523f9a97d51ea1880486aeeee4a2e/README.md)).
+# This book has no record of such a kernel on a GPU yet, so it states no figure for one.
 
 # %% [markdown]
 # ## Explore
 #
-# Step through the conversations A to G, and see which block is taken, shared, copied, freed. Then go to event 3, turn
-# sharing off, or make the blocks larger, and compare the three bars. (Later on, a request that is not let in makes the
-# bars shorter: less is held because someone waits.)
+# Step through the conversations A to G, and see which block is taken, shared, copied, freed. Then go to
+# event 3, turn sharing off, or make the blocks larger, and compare the three bars. (Later on, a request that
+# is not let in makes the bars shorter: less is held because someone waits.)
 
 # %%
 PagingExplorer(timeline=TIMELINE, num_blocks=10, block_size=4, max_len=20)
@@ -1532,3 +1538,51 @@ assert moved["job"] == (256, 10)
 #
 # Fewer heads, fewer bits, a window, no waste: lessons 7 to 10 each cut one term, and a server combines
 # them. Go back to [lesson 5](05_users.ipynb), choose a model and a card that you know, and count again.
+#
+# ## The numbers on this page
+#
+# Every number with a unit in the text above, and the value behind it.
+
+# %% tags=["hide-input"]
+found_again = (20 * (250 + 64) - shared_by(20, 250)[1]) / 19  # tokens of each later user
+check(
+    {
+        "512 tokens": mix[0],
+        "2,048 tokens": mix[6],
+        "4,096 tokens": mix[9],
+        "16 tokens": answers[2][1],
+        "64 tokens": len(repeat),
+        "120 conversations": len(requests),
+        "40,960 slots": slots,
+        "33 %": 100 * found["maximum"][1],
+        "62 %": 100 * found["known"][1],
+        "62.5 %": 100 * (1 / 4 + 1) / 2,
+        "128 tokens": in_blocks.__defaults__[0],
+        "99.5 %": 100 * found["paged"][1],
+        "20 conversations": found["paged"][0],
+        "2.3 times": fewer,
+        "29 %": 100 * again / sum(requests),
+        "31 %": 100 * ends[0][0],
+        "41 %": 100 * ends[0][1],
+        "2.1 times": ends[3][0],
+        "2.6 times": ends[3][1],
+        "25 %": 100 * ends[4][0],
+        "34 %": 100 * ends[4][1],
+        "99.4 %": 100 * ends[2][0],
+        "99.6 %": 100 * ends[2][1],
+        "47 tokens": pieces[0].shape[1],
+        "48 tokens": pieces[0].shape[1] + pieces[1].shape[1],
+        "8 bytes": torch.long.itemsize,
+        "7.5 slots": waste[16],
+        "84 %": 100 * savings[512][0],
+        "15 blocks": found_again / 16,
+        "240 tokens": found_again,
+        "256 tokens": len(document),
+        "16 blocks": len(document) / 16,
+        "8 users": layers["paged"].batch,
+        "1,024 tokens": rows.shape[2],
+        "538 MB": sum(weight.nbytes for weight in model.parameters()) / 1e6,
+        "13 tokens": len(TIMELINE[0][2]) + len(TIMELINE[1][2]),
+        "80 GB": gpu("A100 80GB").memory_bytes_nominal / 1e9,
+    }
+)
