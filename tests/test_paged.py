@@ -1035,6 +1035,22 @@ def test_a_pass_that_stored_some_layers_only_does_not_count() -> None:
     assert cache.lengths.tolist() == [2, 1]
 
 
+@pytest.mark.parametrize("second", [2, 1, 3])
+def test_a_pass_takes_nothing_over_from_one_that_broke_off(second: int) -> None:
+    """The first pass got through and was not counted; the second ends after one of two layers."""
+    cache = make(batch=2)
+    for n, upto in ((2, 2), (second, 1)):
+        k = torch.full((2, 3, n, 4), float(n), dtype=torch.float64)
+        for layer in range(upto):
+            cache.update(layer, k, k)
+    with pytest.raises(ValueError, match=r"counts is \[1, 1\]; the pass stored 0\."):
+        cache.advance(1)
+    assert cache.lengths.tolist() == [0, 0]
+    cache.update(1, k, k)
+    cache.advance(second)
+    assert cache.lengths.tolist() == [second, second]
+
+
 def test_bytes_in_the_middle_of_a_pass_are_those_held() -> None:
     cache, k = make(batch=2, block_size=4), torch.ones(2, 3, 5, 4, dtype=torch.float64)
     cache.update(0, k, k)
