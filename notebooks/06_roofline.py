@@ -909,10 +909,12 @@ RooflineExplorer(measured=timed, measured_with=as_timed, **own)
 #
 # The cache takes memory, and it takes bandwidth at every step. The coming lessons cut it, and each cut
 # counts twice. [Lesson 7](07_gqa.ipynb) begins with the heads.
-#
+
+# %% [markdown]
 # ## The numbers on this page
 #
-# Every number with a unit in the text above, and the value behind it.
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
 latent = model("deepseek-v3").config

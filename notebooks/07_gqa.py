@@ -1137,10 +1137,12 @@ assert [per_token for per_token, _ in ledger.values()] == [524_288, 131_072, 16_
 #
 # You cannot choose the heads of a model that you are given. You can choose in how many bits its cache
 # is stored. [Lesson 8](08_quantized.ipynb) takes the last term of the formula apart: fewer bits.
-#
+
+# %% [markdown]
 # ## The numbers on this page
 #
-# Every number with a unit in the text above, and the value behind it.
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
 in_gpu = {name: way.layers[0].n_kv_heads for name, way in ways.items()}

@@ -1168,10 +1168,12 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # Every cache so far reserves its room in one piece, whether the text becomes long or not.
 # [Lesson 10](10_paged.ipynb) gives the memory out in small blocks, and lets users share what they have in
 # common.
-#
+
+# %% [markdown]
 # ## The numbers on this page
 #
-# Every number with a unit in the text above, and the value behind it.
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
 assert [used for used, _ in ends] == [47_185_920, 5_898_240, 6_082_560]

@@ -603,8 +603,6 @@ class PagedCache(BlockPass):
             self.stored.clear()
         kv_len = self.end + q_len
         behind = torch.arange(kv_len, device="cpu") >= self.lengths[:, None] + q_len
-        if self.stored[layer]:  # this layer again: a new pass, and the last one broke off
-            self.stored = [0] * len(self.k)
         for rows, new in ((self.k[layer], k), (self.v[layer], v)):
             rows[:, blocks, slots] = new.detach().transpose(0, 1)
             copy = gather(rows, self.block_table)[:, :, :kv_len]
@@ -1557,10 +1555,12 @@ assert moved["job"] == (256, 10)
 #
 # Fewer heads, fewer bits, a window, no waste: lessons 7 to 10 each cut one term, and a server combines
 # them. Go back to [lesson 5](05_users.ipynb), choose a model and a card that you know, and count again.
-#
+
+# %% [markdown]
 # ## The numbers on this page
 #
-# Every number with a unit in the text above, and the value behind it.
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
 found_again = (20 * (250 + 64) - shared_by(20, 250)[1]) / 19  # tokens of each later user

@@ -12,8 +12,13 @@ from kvbook import prose
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-READY = {"06_roofline"}
-TO_COME: set[str] = {path.stem for path in LESSONS} - READY  # lessons whose map is not written yet
+DONE = {
+    "06_roofline",
+    "07_gqa",
+    "09_window",
+    "10_paged",
+}
+TO_COME = {path.stem for path in LESSONS} - DONE  # lessons whose map is not written yet
 
 
 @pytest.mark.parametrize(

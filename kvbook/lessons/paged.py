@@ -263,8 +263,6 @@ class PagedCache(BlockPass):
             self.stored.clear()
         kv_len = self.end + q_len
         behind = torch.arange(kv_len, device="cpu") >= self.lengths[:, None] + q_len
-        if self.stored[layer]:  # this layer again: a new pass, and the last one broke off
-            self.stored = [0] * len(self.k)
         for rows, new in ((self.k[layer], k), (self.v[layer], v)):
             rows[:, blocks, slots] = new.detach().transpose(0, 1)
             copy = gather(rows, self.block_table)[:, :, :kv_len]
