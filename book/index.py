@@ -92,7 +92,7 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 users on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of short and long texts. | 30 min |
 # | [6. Two phases](../notebooks/06_roofline.ipynb) | By the bounds, arithmetic limits reading a prompt, and memory limits writing. Llama 2 7B needs 154 users on an A100 before arithmetic on its weights takes longer than reading them, and 30 fit. | 40 min |
 # | [7. Fewer KV heads](../notebooks/07_gqa.ipynb) | One KV head instead of three takes 15,360 bytes a token, not 46,080; repeating heads before caching takes 138,240 for the same text. Pooling the heads of a trained model destroys it. DeepSeek-V3's latent is 576 values a layer. | 45 min |
-# | [8. Fewer bits](../notebooks/08_quantized.ipynb) | int8 takes 51.6 % of an fp16 cache and costs nothing measurable. With 4 bits it matters which values share a scale: at the same bytes, + 5.0 % perplexity or + 0.9 %. | 40 min |
+# | [8. Fewer bits](../notebooks/08_quantized.ipynb) | int8 takes 51.6 % of an fp16 cache and costs nothing measurable. With 4 bits and their scales perplexity rises by 5.0 %; by 1.7 % if the newest keys wait uncoded; by 0.9 % if each channel then has its own scale. | 40 min |
 # | [9. Windows and sinks](../notebooks/09_window.ipynb) | A window of 128 tokens stops the cache of a small model at 5.9 MB, and its perplexity more than doubles. Keep the first four tokens as well, and it rises by 5 %. | 40 min |
 # | [10. Waste nothing](../notebooks/10_paged.ipynb) | On a mix of conversations a third of what is reserved in one piece holds tokens; in blocks of 16 it is 99.5 %. Equal beginnings are held once. | 40 min |
 #
