@@ -593,8 +593,8 @@ def gather(rows: Tensor, block_table: Tensor) -> Tensor:
 
 
 # %% tags=["export"]
-class PagedCache(BlockPass):
-    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
+class BlockRoom(BlockPass):
+    """Takes the blocks that a pass needs, all or none."""
 
     def has_room(self, q_len: int) -> bool:
         """Whether a pass of so many tokens has been given its slots."""
@@ -620,6 +620,11 @@ class PagedCache(BlockPass):
             self.place = blocks.to(self.device), slots.to(self.device)
             self.block_table = block_table.to(self.device)
         return self.place
+
+
+# %% tags=["export"]
+class PagedCache(BlockRoom):
+    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if k.ndim == 4 and not self.has_room(k.shape[2]):
@@ -1242,7 +1247,7 @@ assert max(near) < 1.5 * min(near)
 # reads is a length, a table, a block's count of owners: a few small Python objects, scattered over a
 # memory that is too large for the processor's own caches, where a thousand blocks fit in. So what grows
 # is the wait for memory. A server that appends a token to every running sequence at each step would feel
-# it at some ten thousand sequences, not at a hundred.
+# it with tens of thousands of them, not with a hundred.
 #
 # The quartiles say how much one machine's times vary within a run. Another run, or a busy machine, varies more.
 #

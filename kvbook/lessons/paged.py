@@ -225,8 +225,8 @@ def gather(rows: Tensor, block_table: Tensor) -> Tensor:
     return found.unflatten(1, block_table.shape).flatten(2, 3).transpose(0, 1)
 
 
-class PagedCache(BlockPass):
-    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
+class BlockRoom(BlockPass):
+    """Takes the blocks that a pass needs, all or none."""
 
     def has_room(self, q_len: int) -> bool:
         """Whether a pass of so many tokens has been given its slots."""
@@ -252,6 +252,10 @@ class PagedCache(BlockPass):
             self.place = blocks.to(self.device), slots.to(self.device)
             self.block_table = block_table.to(self.device)
         return self.place
+
+
+class PagedCache(BlockRoom):
+    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if k.ndim == 4 and not self.has_room(k.shape[2]):
