@@ -71,10 +71,11 @@ from kvbook.explorer.paging import PagingExplorer
 from kvbook.lessons.cache import PreallocatedCache
 from kvbook.lessons.measure import Watch, held_nbytes
 from kvbook.measure import record
+from kvbook.measure.blocks import NEAR
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
 from kvbook.models.text import devils_dictionary
-from kvbook.prose import check
+from kvbook.prose import From, check
 
 # %%
 plotting.use_style()
@@ -146,7 +147,7 @@ long_run = 5 / 8 * sum(n * n for n in mix) / sum(mix)  # a long conversation is 
 assert f"{long_run / 4096:.0%}" == "35%"
 
 # %% [markdown]
-# On average, 30 % of what is reserved holds tokens: guess 1. Who knows each final length uses
+# On average, 30 % of what is reserved holds tokens: guess 1. A server that knows each final length uses
 # 62 %. The rest is set aside for tokens that have not been written yet. So guessing better is not the
 # answer. The memory must come with the tokens.
 #
@@ -417,8 +418,8 @@ plt.show()
 # %% [markdown]
 # With blocks 99.5 % of what is taken holds tokens, and 25.9 conversations run at the same time on average
 # instead of 10. Each gets a token in a step, so a step brings 2.6 times as many tokens. But a step with
-# more users takes longer: this is not yet a speed-up, and lesson 6 says how much longer it takes. And for
-# each 100 tokens that were generated 40 were computed once more, because a conversation had to go.
+# more users takes longer: this is not yet a speed-up, and lesson 6 says how much longer it takes. And 40
+# tokens were computed once more for each 100 that were generated, because a conversation had to go.
 #
 # All this is of a server under load. If the queue ends, the memory runs empty, and an average over that
 # time says more about the end than about paging.
@@ -456,10 +457,10 @@ assert [f"{end:.1%}" for end in ends[5]] == ["99.5%", "99.6%"]
 assert [f"{100 * end:.0f}" for end in ends[6]] == ["23", "39"]
 
 # %% [markdown]
-# Between 23.3 and 28.7 users at the same time instead of 10, or 15.1 to 19.1 for who knows each length;
-# and for each 100 tokens generated 23 to 39 are computed once more. Of 4,096 for each, 27 % to 43 %
-# hold tokens. What hardly changes is what blocks waste: from 99.5 % to 99.6 % are in use. All this is for
-# this mix; another one has other figures.
+# With blocks 23.3 to 28.7 users run at the same time instead of 10. A server that knew each length would have
+# 15.1 to 19.1. For each 100 tokens that are generated, 23 to 39 are computed once more. Of 4,096 for each,
+# 27 % to 43 % hold tokens. What hardly changes is what blocks waste: from 99.5 % to 99.6 % are in use. All
+# this is for this mix; another one has other figures.
 #
 # How much to spare is a choice:
 
@@ -780,10 +781,10 @@ def block_names(tokens: Sequence[int], block_size: int) -> Iterator[bytes]:
 
 
 # %%
-first, second = (list(block_names(tokens, 2)) for tokens in ([1, 2, 7, 8], [3, 4, 7, 8]))
-assert first[1] != second[1]  # the same two tokens after another beginning
+one, other = (list(block_names(tokens, 2)) for tokens in ([1, 2, 7, 8], [3, 4, 7, 8]))
+assert one[1] != other[1]  # the same two tokens after another beginning
 assert hash((0, 5)) == hash((2**61 - 1, 5))  # different, with one hash
-[name.hex()[:12] for name in first]
+[name.hex()[:12] for name in one]
 
 # %% [markdown]
 # An early vLLM named blocks with `hash`, and an advisory describes how a request could
@@ -1622,24 +1623,24 @@ check(
         "4,096 tokens": mix[9],
         "16 tokens": answers[2][1],
         "64 tokens": len(repeat),
-        "120 conversations": len(requests),
+        "1,200 conversations": len(requests),
+        "3,072 steps": first,
         "40,960 slots": slots,
-        "33 %": 100 * found["maximum"][1],
+        "30 %": 100 * found["maximum"][1],
         "62 %": 100 * found["known"][1],
         "62.5 %": 100 * (1 / 4 + 1) / 2,
+        "35 %": 100 * long_run / max(mix),
         "128 tokens": in_blocks.__defaults__[0],
         "99.5 %": 100 * found["paged"][1],
-        "20 conversations": found["paged"][0],
-        "2.3 times": fewer,
-        "29 %": 100 * again / sum(requests),
-        "31 %": 100 * ends[0][0],
-        "41 %": 100 * ends[0][1],
-        "2.1 times": ends[3][0],
-        "2.6 times": ends[3][1],
-        "25 %": 100 * ends[4][0],
-        "34 %": 100 * ends[4][1],
-        "99.4 %": 100 * ends[2][0],
-        "99.6 %": 100 * ends[2][1],
+        "25.9 conversations": found["paged"][0],
+        "2.6 times": found["paged"][0] / found["maximum"][0],
+        "40 tokens": 100 * again / generated,
+        "100 tokens": From("a round number to count by"),
+        "23.3 users": ends[2][0],
+        "28.7 users": ends[2][1],
+        "27 %": 100 * ends[3][0],
+        "43 %": 100 * ends[3][1],
+        "99.6 %": 100 * ends[5][1],
         "47 tokens": pieces[0].shape[1],
         "48 tokens": pieces[0].shape[1] + pieces[1].shape[1],
         "8 bytes": torch.long.itemsize,
@@ -1649,6 +1650,7 @@ check(
         "240 tokens": found_again,
         "256 tokens": len(document),
         "16 blocks": len(document) / 16,
+        "32 sequences": NEAR["sequences"],
         "8 users": layers["paged"].batch,
         "1,024 tokens": rows.shape[2],
         "538 MB": sum(weight.nbytes for weight in model.parameters()) / 1e6,
