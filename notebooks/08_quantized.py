@@ -21,8 +21,12 @@
 # ## What you need
 #
 # [Lesson 2](02_cache.ipynb) for what a cache must do, [lesson 3](03_cost.ipynb) for bytes per
-# token, [lesson 6](06_roofline.ipynb) for why a decode step waits for memory. You need no GPU.
-# The lesson runs in about a minute on two CPU cores.
+# token, [lesson 6](06_roofline.ipynb) for why a decode step waits for memory,
+# [lesson 7](07_gqa.ipynb) for loss and perplexity. You need no GPU. The lesson runs in about a
+# minute on two CPU cores.
+#
+# One word first. A key is a row of 64 numbers in each head. One of the 64 places, followed over all
+# tokens, is a **channel**.
 
 # %% [markdown]
 # ## Predict
@@ -66,6 +70,7 @@ from kvbook.measure import codes_points, quality_points, record
 from kvbook.measure.quality import change, token_losses
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
+from kvbook.prose import From, check
 
 # %%
 plotting.use_style()
@@ -80,8 +85,8 @@ config = model.config
 #
 # The simplest code for a number is a smaller float. fp8 has two kinds. **e4m3** spends 4 bits on
 # the exponent and 3 on the digits, **e5m2** spends 5 and 2: a wider range, coarser steps
-# (Micikevicius et al. 2022). A float brings its own scale in the exponent, so nothing else must
-# be kept.
+# ([Micikevicius et al. 2022](https://arxiv.org/abs/2209.05433)). A float brings its own scale in
+# the exponent, so nothing else must be kept.
 #
 # One trap: e4m3 ends at 448 and has no infinity; e5m2 ends at 57,344 and has one. What a cast
 # makes of a larger number could be the end, infinity or NaN. If you clamp first, you need not
@@ -323,7 +328,8 @@ plt.show()
 # its own scale, the middle channel's error falls from 0.36 to 0.03. The values of this head have
 # no channel that stands out so far: 3 times the median.
 #
-# This is the idea of KIVI (Liu et al. 2024): keys per channel, values per token.
+# This is the idea of KIVI ([Liu et al. 2024](https://arxiv.org/abs/2402.02750)): keys per channel,
+# values per token.
 
 # %% [markdown]
 # ### The formats
@@ -506,8 +512,9 @@ class CodedBlocks(CodedTokens):
 # Two halves, each with its codec, behind lesson 2's seam. The decoder will not notice. NaN and
 # infinity are refused: one of them would spoil the scale of a whole group. That test has a price
 # on a GPU: the processor must wait for its answer, once in each layer. `reorder` copies sequences
-# over each other, as a beam search does; codes, scales and tails must move together. `reset` must
-# forget the pass under way, too.
+# over each other. A *beam search* needs that: it writes several continuations side by side and
+# keeps the likeliest. Codes, scales and tails must move together. `reset` must forget the pass
+# under way, too.
 #
 # Cutting a sequence back is not offered: it could end within a coded block.
 
@@ -627,7 +634,7 @@ class QuantizedCache(CodedCache):
 # ### Every byte
 #
 # Now count, scales and minima with the codes. `nbytes` counts everything that is held;
-# `kvbook.accounting` predicted int8, int4 and fp8 long ago, in lesson 5's table of users.
+# `kvbook.accounting` predicted int8, int4 and fp8 already in lesson 5's table of users.
 
 # %%
 spec = cache_spec(facts.model("smollm2-135m").config)
@@ -648,7 +655,7 @@ assert 5 * 368_640 == 256 * 7_200
 # scales weigh more: `int4` takes 5 bits a value. And the tail is not free either: 368,640 bytes
 # for each sequence, however short it is. At 256 tokens that is a fifth on top of the codes.
 #
-# To the byte is what the object holds. What does a process take for it? Lesson 4's measurement,
+# So much the object holds, to the byte. What does a process take for it? Measure it as in lesson 4,
 # in fresh processes:
 
 # %%
@@ -674,8 +681,8 @@ bound = 0.01 if device == "cuda" else 0.05
 assert all(abs(found[near] / found["predicted"] - 1) < bound for _, found in grid)
 
 # %% [markdown]
-# Neither figure shows a moment. While a layer attends, its keys and values lie there as floats, in
-# full: one layer of 30. And where keys are coded in blocks, the new keys of *all* layers wait for
+# Neither figure shows what is held for a moment. While a layer attends, its keys and values lie
+# there as floats, in full: one layer of 30. And where keys are coded in blocks, the new keys of *all* layers wait for
 # `advance`, as they came. That is nothing for one token. For a prompt of 1,024 tokens in one pass
 # it is not:
 
@@ -730,8 +737,8 @@ assert here["int4_token"].ratio > here["int4"].ratio
 # tokens, for every format, and for keys or values alone (the other half then is float16). It
 # takes a quarter of an hour: `python -m kvbook measure --what quality --out
 # measurements/mine.json`. Here the four pieces give a second standard error, from their own four
-# means. Where the loss differs from piece to piece more than blocks do, it is the larger one. The
-# table shows the larger of the two. This is the record, not this run:
+# means. It is the larger one where the pieces differ more than the blocks do. The table shows the
+# larger of the two. This is the record, not this run:
 
 # %%
 folder = Path("../measurements")
@@ -929,9 +936,9 @@ assert f"{256 / 66:.1f}" == "3.9"
 # less than half of that time is left.
 #
 # To win, the codes must be read **once** and become floats in registers, on their way into the
-# product. That is what *fused* means. PyTorch has a compiler that can do it, if you write the
-# products as products and sums, so that it finds loops to merge. On a GPU it writes Triton from
-# the same lines.
+# product. That is what **fused** means. PyTorch has a compiler that can do it, if you write the
+# products as products and sums, so that it finds loops to merge. On a GPU it writes programs in
+# Triton, a language for GPU kernels, from the same lines.
 
 
 # %% tags=["export"]
@@ -954,9 +961,9 @@ assert (attend_sums(q, *coded) - exact).abs().max() < 1e-5
 # %% [markdown]
 # Compiling takes a C++ compiler (on a GPU, Triton) and some seconds, so it is not done here but
 # in a record: `python -m kvbook measure --what codes --out measurements/mine.json`. Where no
-# compiler is found, its row says so. The last column holds the bytes that must be read, per
-# second, against the rate at which the same machine just reads memory. This is the record, not
-# this run:
+# compiler is found, its row says so. The last column compares the bytes that must be read, per
+# second, with the rate at which the same machine just reads memory. This is the record, not this
+# run:
 
 # %%
 for kind in ("cpu", "cuda"):
@@ -1038,7 +1045,7 @@ assert (explorer.users, fit_users(codes_alone, *room)) == (97, 99)
 # changes no error of a coded key. (The sample has 64 tokens, two full blocks, so nothing waits.)
 #
 # **2.** The keys stay float16, so a value takes 9.5 bits on average: 52 users instead of
-# 30. The record has + 18.5 %. The button "int8" codes both halves with 8.125 bits: 61 users,
+# 30. The record has +18.5 %. The button "int8" codes both halves with 8.125 bits: 61 users,
 # and no change that could be told from none. It is better to code both halves a little than
 # one half too much.
 #
@@ -1102,7 +1109,7 @@ assert moved == {"format": "fp8_e5m2", "held": [44], "used": 44 * 11_520}
 # <details>
 # <summary>Answer</summary>
 #
-# Its scale is 0, and 0/0 is NaN. The mask gives the row the weight 0, and 0 times NaN is NaN.
+# Its scale is 0, and 0/0 is NaN. The mask gives the row the weight 0, and zero times NaN is NaN.
 #
 # ```python
 # import torch
@@ -1234,3 +1241,76 @@ assert moved == {"format": "fp8_e5m2", "held": [44], "used": 44 * 11_520}
 #
 # Fewer heads, fewer bits: each token got cheaper. [Lesson 9](09_window.ipynb) asks whether every
 # layer must keep every token.
+
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+n_values = 2 * config.n_layers * config.n_kv_heads * config.head_dim  # of a token
+of_token = {name: spec.nbytes(256, cache_dtype=name) // 256 for name in ("float16", "int8", "int4")}
+in_tail = QuantizedCache(config, format="int4", dtype=torch.float16, device="meta").k.tail.nbytes
+falls = quality_points.compared(halves["int4_group_tail", None], halves["int4_group", None])
+then = quality_points.compared(halves["int4", None], halves["int4_group_tail", None])
+alone = quality_points.compared(halves["int4", "keys"], halves["int4_group_tail", "keys"])
+jobs = [point["job"] for point in fused["points"]]
+two_bits = BitsExplorer(format="int2", only="values")
+check(
+    {
+        "8 bits": FORMATS["int8"][0].bits,
+        "4 bits": FORMATS["int4"][0].bits,
+        "2 bits": FORMATS["int2"][0].bits,
+        "64 values": config.head_dim,
+        "32 tokens": FORMATS["int4"][0].tokens,
+        "256 tokens": len(keys),
+        "7 times": outlier(keys),
+        "3 times": outlier(values),
+        "51.6 %": 100 * of_token["int8"] / of_token["float16"],
+        "2 bytes": torch.float16.itemsize,
+        "5 bits": 8 * of_token["int4"] / n_values,
+        "368,640 bytes": in_tail,
+        "1,024 tokens": kept["points"][0]["job"]["tokens"],
+        "23.6 MB": waiting / 1e6,
+        "8.1 MB": before / 1e6,
+        "0.2 %": abs(lost["int8", None]) + 2 * error["int8", None],
+        "0.8 %": lost["fp8_e4m3", None],
+        "2.9 %": lost["fp8_e5m2", None],
+        "10.0 %": lost["int4_token", None],
+        "5.0 %": lost["int4_group", None],
+        "0.9 %": lost["int4", None],
+        "1.7 %": lost["int4_group_tail", None],
+        "3.2 %": -100 * falls.ratio,
+        "0.6 %": 100 * falls.error,
+        "0.7 %": -100 * then.ratio,
+        "0.3 %": 100 * alone.error,
+        "7,560 bytes": quality_points.bytes_at({"format": "int4", "only": None}, 1024),
+        "18.5 %": lost["int2", "values"],
+        "14.9 %": lost["int2", "keys"],
+        "45.3 %": lost["int2", None],
+        "66 bytes": config.head_dim + torch.float16.itemsize,
+        "3.9 times": (k.nbytes + v.nbytes) / cache.nbytes,
+        "8 sequences": jobs[0]["batch"],
+        "8,192 tokens": max(job["context"] for job in jobs),
+        "97 users": BitsExplorer(format="int4").users,
+        "4,096 tokens": n_tokens,
+        "128 values": cache_spec(llama.config).layers[0].k_dim,
+        "8.125 bits": BitsExplorer(format="int8").bits_per_value,
+        "64 tokens": len(channels),
+        "9.5 bits": two_bits.bits_per_value,
+        "52 users": two_bits.users,
+        "+18.5 %": lost["int2", "values"],
+        "61 users": BitsExplorer(format="int8").users,
+        "7,200 bytes": of_token["int4"],
+        "79 tokens": From("the answer's code, which asserts it"),
+        "59 tokens": From("the answer's code, which asserts it"),
+        "63 tokens": From("the answer's code, which asserts it"),
+        "0.0 %": lost["float16", None],
+        "+0.8 %": lost["fp8_e4m3", None],
+        "+5.0 %": lost["int4_group", None],
+        "+1.7 %": lost["int4_group_tail", None],
+        "+0.9 %": lost["int4", None],
+        "+45.3 %": lost["int2", None],
+    }
+)

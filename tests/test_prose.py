@@ -15,6 +15,7 @@ LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 DONE = {
     "06_roofline",
     "07_gqa",
+    "08_quantized",
     "09_window",
     "10_paged",
 }
