@@ -65,8 +65,7 @@ class Integers:
     minimum: bool = False
 
     @property
-    def unit(self) -> int:
-        """A row's width must be a multiple of it."""
+    def unit(self) -> int:  # a row's width must be a multiple of it
         return self.width or 8 // self.bits
 
     def encode(self, rows: Tensor) -> list[Tensor]:
@@ -234,8 +233,8 @@ def check_range(k: Tensor, v: Tensor) -> None:
                 raise ValueError(f"{limit}: no scale fits it.")
 
 
-class CodedCache(KVCache):
-    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
+class CodedHalves(KVCache):
+    """Keys and values kept by one of `codecs` each, and the bytes that they take."""
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
@@ -255,6 +254,10 @@ class CodedCache(KVCache):
     def nbytes_used(self) -> int:
         """Bytes that live tokens fill: their codes with scales and minima, and rows in the tail."""
         return sum(half.used(n) for half in (self.k, self.v) for n in self.lengths.tolist())
+
+
+class CodedCache(CodedHalves):
+    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
