@@ -609,7 +609,7 @@ class BlockRoom(BlockPass):
 
     def make_room(self, q_len: int) -> tuple[Tensor, Tensor]:
         """Block and slot of q_len more tokens of each sequence, [batch, q_len]."""
-        if not self.has_room(q_len):
+        if self.place is None or not self.has_room(q_len):
             if self.place is not None:
                 self.begin_pass()  # another length: the pass before broke off
             for old, new in self.tables.reserve(dict.fromkeys(self.sequences, q_len)):
@@ -618,8 +618,8 @@ class BlockRoom(BlockPass):
             positions = self.lengths[:, None] + torch.arange(q_len, device="cpu")
             blocks = block_table.gather(1, positions // self.tables.block_size)
             slots = positions % self.tables.block_size
-            self.place = blocks.to(self.device), slots.to(self.device)
             self.block_table = block_table.to(self.device)
+            self.place = blocks.to(self.device), slots.to(self.device)
         return self.place
 
 

@@ -69,7 +69,7 @@ def operations(num_blocks: int, block_size: int, operations: int, device: str) -
     for _ in range(NEAR["batches"]):
         timed("near", tables.append, rng.choices(few, k=NEAR["appends"]))
     size = {**ROUND, "operation": sum(ROUND.values()), "near": NEAR["appends"]}
-    result = {**counts, "live": len(live), "in_use": in_use, "copies": copies}
+    result: dict[str, Any] = {**counts, "live": len(live), "in_use": in_use, "copies": copies}
     for name, taken in times.items():
         low, middle, high = (1e6 * t / size[name] for t in statistics.quantiles(taken, n=4))
         result[f"{name}_us"] = middle
