@@ -105,14 +105,14 @@ mix = [512] * 6 + [2048] * 3 + [4096]  # lesson 5: tokens of ten users
 rng = random.Random(10)
 requests = [mix[int(10 * rng.random())] for _ in range(1200)]
 slots = 10 * 4096
-first, last = 3072, 9216  # steps: those from `first` on count
+busy = range(3072, 3072 + 6144)  # the steps that count
 
 
 # %%
 def in_one_piece(reserve) -> list[tuple[int, int, int]]:
     """Per step: users, slots reserved, tokens held. reserve(length) slots for each conversation."""
     waiting, running, steps = requests[::-1], [], []
-    for _ in range(last):
+    for _ in range(busy.stop):
         taken = sum(reserve(length) for length, _ in running)
         while taken + reserve(waiting[-1]) <= slots:
             length = waiting.pop()
@@ -121,7 +121,7 @@ def in_one_piece(reserve) -> list[tuple[int, int, int]]:
         steps.append((len(running), taken, sum(held for _, held in running)))
         running = [(length, held + 1) for length, held in running if held + 1 < length]
     assert waiting  # the queue was never empty
-    return steps[first:]
+    return steps[busy.start :]
 
 
 # %%
@@ -142,7 +142,7 @@ found = {
 }
 assert f"{found['maximum'][1]:.0%}" == "30%"
 assert f"{found['known'][1]:.0%}" == "62%"
-assert len(at_most) == last - first == 6144
+assert len(at_most) == len(busy) == 6144
 long_run = 5 / 8 * sum(n * n for n in mix) / sum(mix)  # a long conversation is there for longer
 assert f"{long_run / 4096:.0%}" == "35%"
 
@@ -379,18 +379,18 @@ def in_blocks(block_size: int, spare: int = 128, slots: int = slots):
     """Per step: users, slots of their blocks, tokens held. And the tokens to be computed again."""
     tables = GrowingTables(slots // block_size, block_size)
     waiting, running, steps, again = [(n, n // 4) for n in requests[::-1]], [], [], 0
-    for step in range(last):
+    for step in range(busy.stop):
         let_in(tables, waiting, running, spare)
         taken = slots - block_size * tables.pool.num_free_blocks
         steps.append((len(running), taken, sum(tables.lengths.values())))
-        again += preempt(tables, waiting, running) * (step >= first)
+        again += preempt(tables, waiting, running) * (step in busy)
         for seq, length in running:
             tables.append(seq)
             if tables.lengths[seq] == length:
                 tables.free(seq)
         running = [(seq, length) for seq, length in running if seq in tables.tables]
     assert waiting  # the queue was never empty
-    return steps[first:], again
+    return steps[busy.start :], again
 
 
 # %%
@@ -1410,7 +1410,7 @@ served = {}
 def serve(block_size: int, conversations: int) -> None:
     steps, again = in_blocks(block_size, slots=4096 * conversations)
     served.update(job=(block_size, conversations), again=again, steps=len(steps))
-    plt.plot(range(first, last), [users for users, *_ in steps], color=plotting.colour("cache"))
+    plt.plot(busy, [users for users, *_ in steps], color=plotting.colour("cache"))
     plt.axhline(conversations, color=plotting.colour("free"))
     plt.xlabel("step")
     plt.ylabel("conversations at a time")
