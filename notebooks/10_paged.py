@@ -143,6 +143,7 @@ found = {
 assert f"{found['maximum'][1]:.0%}" == "30%"
 assert f"{found['known'][1]:.0%}" == "62%"
 assert len(at_most) == len(busy) == 6144
+assert busy.start == 4096 - 4096 // 4 == 3072  # all steps of the longest
 long_run = 5 / 8 * sum(n * n for n in mix) / sum(mix)  # a long conversation is there for longer
 assert f"{long_run / 4096:.0%}" == "35%"
 
@@ -400,6 +401,7 @@ generated = sum(users for users, *_ in paged)  # a token for each user and step
 print(f"{generated:,} tokens were generated, {again:,} had to be computed again")
 assert f"{found['paged'][1]:.1%} {again / generated:.0%}" == "99.5% 40%"
 assert [f"{found[name][0]:.1f}" for name in found] == ["10.0", "17.8", "25.9"]
+assert f"{found['paged'][0] / found['maximum'][0]:.1f}" == "2.6"
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Horizontal bars of the slots taken on average with 40,960 in all, split into slots with tokens and empty ones. Reserving 4,096 for each: all are taken and a third of them holds tokens. Reserving the known length: nearly all are taken and three fifths of those hold tokens. Blocks of 16: nearly all are taken and hold tokens."}}
 figure, axes = plt.subplots(figsize=(7, 2.6))
