@@ -783,10 +783,10 @@ def block_names(tokens: Sequence[int], block_size: int) -> Iterator[bytes]:
 
 
 # %%
-one, other = (list(block_names(tokens, 2)) for tokens in ([1, 2, 7, 8], [3, 4, 7, 8]))
-assert one[1] != other[1]  # the same two tokens after another beginning
+first, second = (list(block_names(tokens, 2)) for tokens in ([1, 2, 7, 8], [3, 4, 7, 8]))
+assert first[1] != second[1]  # the same two tokens after another beginning
 assert hash((0, 5)) == hash((2**61 - 1, 5))  # different, with one hash
-[name.hex()[:12] for name in one]
+[name.hex()[:12] for name in first]
 
 # %% [markdown]
 # An early vLLM named blocks with `hash`, and an advisory describes how a request could
@@ -1626,7 +1626,7 @@ check(
         "16 tokens": answers[2][1],
         "64 tokens": len(repeat),
         "1,200 conversations": len(requests),
-        "3,072 steps": first,
+        "3,072 steps": busy.start,
         "40,960 slots": slots,
         "30 %": 100 * found["maximum"][1],
         "62 %": 100 * found["known"][1],
