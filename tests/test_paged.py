@@ -1169,6 +1169,15 @@ class Passes(RuleBasedStateMachine):
         if layers == 2 and sum(counts) % 2:  # half of those that got through break off afterwards
             self.count(counts)
 
+    @rule(n=st.integers(1, 3))
+    def it_breaks_off_earlier_the_second_time(self, n: int) -> None:
+        try:
+            self.run([[0] * n] * self.BATCH, layers=2)
+            self.run([[1] * n] * self.BATCH, layers=1)
+        except OutOfBlocksError:
+            return
+        self.count([n] * self.BATCH)
+
     @rule(counts=st.lists(st.integers(0, 3), min_size=3, max_size=3))
     def count(self, counts: list[int]) -> None:
         most = len(self.under_way[0]) if self.under_way else 0
