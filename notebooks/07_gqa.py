@@ -110,7 +110,8 @@ for axes, (n_kv_heads, name) in zip(panels, {9: "MHA", 3: "GQA", 1: "MQA"}.items
         axes.plot([head, below], [1, 0], color=plotting.colour("muted"), linewidth=1)
         axes.plot(head, 1, "o", color=plotting.colour("query"))
         axes.plot(below, 0, "s", markersize=9, color=plotting.colour("cache"))
-    axes.set(title=f"{name}: {n_kv_heads} of {config.n_heads} are cached", ylim=(-0.3, 1.3))
+    heads = "KV heads" if n_kv_heads > 1 else "KV head"
+    axes.set(title=f"{name} caches {n_kv_heads} {heads}", ylim=(-0.3, 1.3))
     axes.set_yticks([0, 1], ["KV heads", "query heads"] if name == "MHA" else ["", ""])
     axes.set_xticks([])
     axes.grid(False)
