@@ -122,7 +122,7 @@ def held_nbytes(obj: Any) -> int:
 
 
 # %% [markdown]
-# Now guess 1. Count the elements of the view, as many programs do, and then weigh it.
+# Now guess 1. First count the elements of the views, for K and for V, and then weigh them.
 
 # %%
 capacity = 1024
@@ -687,8 +687,8 @@ assert moved == {"job": (768, 2, "growing"), "held": 768 * 2 * 23_040 + 16}
 # <summary>Answer</summary>
 #
 # `expand` copies nothing: it is the same storage, seen 32 times. Counting elements over-reports here,
-# as it under-reported above. `contiguous()` makes the copies. (`torch.cat` and many kernels do so,
-# too, without saying it.)
+# as it under-reported above. `contiguous()` makes the copies. (`torch.cat` makes them, too,
+# without saying so.)
 #
 # ```python
 # import torch

@@ -13,6 +13,7 @@ from kvbook import prose
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 DONE = {
+    "01_decoder",
     "03_cost",
     "05_users",
     "06_roofline",
