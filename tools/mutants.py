@@ -31,6 +31,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import tomllib
@@ -200,6 +202,21 @@ def tests_of(module: str) -> list[str]:
     return found
 
 
+def warm(tests: list[str]) -> None:
+    """Import what test modules need of other packages, once for every fork."""
+    for name in tests:
+        for node in ast.parse((ROOT / name).read_text()).body:
+            if isinstance(node, ast.Import):
+                wanted = [(alias.name, "__name__") for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                wanted = [(node.module or "", alias.name) for alias in node.names]
+            else:
+                continue
+            for module, part in wanted:
+                if find_spec(top := module.partition(".")[0]) and top not in ("kvbook", "tests"):
+                    getattr(import_module(module), part, None)
+
+
 def digest(*names: str) -> str:
     return hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in names)).hexdigest()[:16]
 
@@ -290,6 +307,7 @@ class Run:
         """Run a mutant's tests, after having seen them pass without it."""
         tests, version = tests_of(mutant.module), self.tests(mutant)
         whole = f"{version}{digest(*self.sources)}"
+        warm(tests)
         if whole not in self.passes:
             start = time.monotonic()
             if run_tests(scratch, tests) != "passed":
@@ -393,9 +411,6 @@ def main() -> int:
     single = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TOKENIZERS_PARALLELISM": "false"}
     os.environ |= {**single, **plain, "PYTHONHASHSEED": "0"}
-    import torch  # once, for every fork
-
-    torch.set_num_threads(1)
     try:
         whole = run.go(given.minutes)
     except ValueError as error:
