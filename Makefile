@@ -16,7 +16,7 @@ export HF_HUB_OFFLINE := 1
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lessons lab measure bench bundles assignments publish-config format model clean node-found browser-found sandbox-found
+.PHONY: help book test check lessons lab measure bench mutants bundles assignments publish-config format model clean node-found browser-found sandbox-found
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ bench: $(READY) ## time decode steps beside transformers', and paging's book-kee
 	@$(BIN)/python -m kvbook measure --what decode --out measurements/decode_$(MINE).json
 	@$(BIN)/python -m kvbook measure --what blocks --out measurements/blocks_$(MINE).json
 	@if command -v bwrap > /dev/null; then $(BIN)/python tools/grading_rate.py; fi
+
+mutants: $(READY) model ## change one line of a lesson's module, see whether its tests notice, 300 times: an hour or less
+	@$(BIN)/python tools/mutants.py
 
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs

@@ -1,17 +1,21 @@
 """The ledger that grows from lesson to lesson: what each change does to bytes, users and speed.
 
-Bytes and users are arithmetic, for one model on one card. Tokens per second come from the newest
-records in `measurements/`, each shown with its machine, and nowhere from a bound.
+Bytes and users are arithmetic, for one model on one card. Tokens per second come from one record for
+each type of device, each shown with its machine, and never from a bound. `python -m kvbook measure
+--what ledger` makes such a record and checks it. This module only reads it: so a lesson's page does not
+depend on the modules of later lessons.
 """
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from itertools import cycle
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from kvbook.accounting import CacheSpec, cache_spec, fit_users, what_if
@@ -23,6 +27,7 @@ MEMORY, CONTEXT = 80 * 10**9, 4096  # bytes of the card, tokens of each user
 MIX = (512,) * 6 + (2048,) * 3 + (4096,)  # tokens that ten users of lesson 5 hold
 WINDOW, SINKS, BLOCK, TAIL = 128, 4, 16, 32  # tokens
 FOLDER = Path(__file__).resolve().parent.parent / "measurements"
+RECORDS = {"cpu": "../measurements/ledger_cpu.json", "cuda": "../measurements/ledger_cuda.json"}
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 DASH = "—"
 SCOPE = ' scope="col"'
@@ -167,8 +172,8 @@ def _speed(rate: dict[str, float]) -> str:
 def show(lesson: int, folder: Path = FOLDER) -> Ledger:
     """The ledger with all changes made up to a lesson, 1 to LESSONS.
 
-    Speeds are those of the newest record of each type of device in `folder`, if there is one. Raises
-    ValueError for another lesson.
+    Speeds are those of the files in `folder` that RECORDS names, where they exist and hold a finished,
+    whole run on that type of device. Raises ValueError for another lesson.
     """
     if type(lesson) is not int or not 1 <= lesson <= LESSONS:
         raise ValueError(f"lesson is {lesson!r}; it must be an int from 1 to {LESSONS}.")
@@ -214,16 +219,25 @@ Found = dict[str, tuple[str, dict[str, Any], dict[str, dict[str, float]]]]
 
 
 def _records(folder: Path) -> Found:
-    """By type of device: the newest record's name, the record, and its rates by way."""
-    from kvbook.measure import ledger_points  # torch is needed from here on
-    from kvbook.measure.record import newest
+    """By type of device: the record's name, the record, and its rates by way."""
+    found: Found = {}
+    for device, path in RECORDS.items():
+        file = folder / Path(path).name
+        record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        whole = record.get("finished") and not record["settings"]["quick"]
+        if whole and (record["record"], record["device"]["type"]) == ("ledger", device):
+            found[device] = file.name, record, _rates(record)
+    return found
 
-    found = {device: newest(folder, device, "ledger") for device in DEVICES}
-    return {
-        device: (*entry, ledger_points.rates(entry[1]))
-        for device, entry in found.items()
-        if entry and not entry[1]["settings"]["quick"]
-    }
+
+def _rates(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Steps per second of each way: median and quartiles over the rounds of all parts."""
+    found = {}
+    for way in record["points"][0]["result"]["seconds"]:
+        times = [s for point in record["points"] for s in point["result"]["seconds"][way]]
+        quartiles = quantiles([1 / s for s in times], method="inclusive")
+        found[way] = dict(zip(("low", "median", "high"), quartiles, strict=True))
+    return found
 
 
 def _notes(made: list[Change], found: Found) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,7 +102,7 @@ def folder(made: dict, tmp_path: Path) -> Path:
         facts = {"type": device, "name": f"A {device}"}
         made_up = {"date": "2026-01-02T03:04:05Z", "driver": "1", "device": facts}
         made_up |= {"settings": SETTINGS | {"quick": False}, "points": points}
-        (tmp_path / f"{device}.json").write_text(json.dumps(made | made_up))
+        (tmp_path / f"ledger_{device}.json").write_text(json.dumps(made | made_up))
     return tmp_path
 
 
@@ -128,24 +131,48 @@ def test_speeds_stand_beside_their_change_and_devices_are_not_mixed(folder: Path
     assert "No " not in " ".join(shown.notes)
     for device, words in (("cpu", "CPU"), ("cuda", "GPU")):
         note = next(note for note in shown.notes if note.startswith(f"Tokens per second, {words}"))
-        for said in (f"A {device}", "2026-01-02", f"{device}.json", "1,024", "of 12 rounds"):
+        for said in (f"A {device}", "2026-01-02", f"ledger_{device}.json", "1,024", "of 12 rounds"):
             assert said in note
 
 
 def test_without_a_record_the_table_says_so(folder: Path) -> None:
-    (folder / "cuda.json").unlink()
+    (folder / "ledger_cuda.json").unlink()
     shown = ledger.show(2, folder)
     assert "No GPU record of tokens per second exists here." in shown.notes
     assert shown.header[-1] == "Tokens per second, CPU"
-    (folder / "cpu.json").unlink()
+    (folder / "ledger_cpu.json").unlink()
     shown = ledger.show(2, folder)
     assert "No CPU and no GPU record of tokens per second exists here." in shown.notes
     assert shown.header[-1] == "Users"
 
 
 def test_a_quick_record_says_nothing_about_speed(made: dict, tmp_path: Path) -> None:
-    (tmp_path / "ledger.json").write_text(json.dumps(made))
+    (tmp_path / "ledger_cpu.json").write_text(json.dumps(made))
     assert ledger.show(2, tmp_path).header[-1] == "Users"
+
+
+@pytest.mark.parametrize(
+    "odd", [{"finished": False}, {"record": "decode"}, {"device": {"type": "cuda", "name": "A"}}]
+)
+def test_what_is_no_whole_run_of_this_device_is_not_shown(folder: Path, odd: dict) -> None:
+    path = folder / "ledger_cpu.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | odd))
+    assert ledger.show(2, folder).header[-1] == "Tokens per second, GPU"
+    assert "No CPU record of tokens per second exists here." in ledger.show(2, folder).notes
+
+
+def test_the_ledger_counts_rates_as_the_record_does(folder: Path) -> None:
+    kept = record.read(folder / "ledger_cpu.json")
+    shown = {row.change: row.rates["cpu"] for row in ledger.show(10, folder).rows}
+    rates = ledger_points.rates(kept)
+    assert {change.way: shown[change.words] for change in ledger.CHANGES if change.way} == rates
+
+
+def test_a_page_that_shows_it_depends_on_no_later_lesson() -> None:
+    script = "import sys, kvbook.ledger; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+    text = (ROOT / "kvbook/ledger.py").read_text()
+    assert not re.search(r"import.*kvbook\.(lessons|measure)|from kvbook\.(lessons|measure)", text)
 
 
 def test_the_notes_speak_of_what_the_rows_show(folder: Path) -> None:
