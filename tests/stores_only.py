@@ -19,6 +19,7 @@ MOVES = {
     "expand",
     "fill_",
     "index_select",
+    "lift_fresh",
     "select",
     "slice",
     "transpose",
@@ -34,5 +35,5 @@ class StoresOnly(TorchDispatchMode):
         found = {x.dtype for x in tree_leaves([args, kwargs]) if isinstance(x, torch.Tensor)}
         name = func.overloadpacket.__name__
         if found & NARROW and name not in MOVES:
-            raise TypeError(f"{name} calculates in {found & NARROW}")
+            raise ArithmeticError(f"{name} calculates in {found & NARROW}")
         return func(*args, **(kwargs or {}))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,12 +75,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def environment(home: Path) -> dict[str, str]:
     """Few variables: a new HOME, pip as it is configured here, and the model where it lies."""
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "LANG"))}
+    network = re.compile("PIP_.*|SSL_.*|REQUESTS_.*|.*_PROXY|LANG", re.I)
+    kept = {name: value for name, value in os.environ.items() if network.fullmatch(name)}
     pip = [sys.executable, "-m", "pip", "cache", "dir"]
     kept["PIP_CACHE_DIR"] = subprocess.run(pip, capture_output=True, text=True).stdout.strip()
     if (own := Path.home() / ".config/pip/pip.conf").exists():
         kept["PIP_CONFIG_FILE"] = str(own)
-    fixed = {"HOME": str(home), "PATH": os.defpath, "KVBOOK_CACHE": str(cache_folder())}
+    git = Path(shutil.which("git") or "git").parent
+    path = os.pathsep.join([str(git), os.defpath])
+    fixed = {"HOME": str(home), "PATH": path, "KVBOOK_CACHE": str(cache_folder())}
     return {**kept, **fixed, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
