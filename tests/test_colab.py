@@ -13,10 +13,15 @@ import nbformat
 import pytest
 import torch
 import yaml
+from stores_only import StoresOnly
 
 import kvbook
 from kvbook.device import half
+from kvbook.lessons import quantized
+from kvbook.lessons.decoder import DecoderConfig
+from kvbook.lessons.gqa import LatentCache, LatentConfig
 from kvbook.measure import record
+from kvbook.measure.points import fill
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -226,6 +231,32 @@ def test_the_float_of_two_bytes_is_one_that_the_device_calculates_with(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert half(device) == half(torch.device(device)) == dtype
     assert dtype.itemsize == 2
+
+
+@pytest.mark.parametrize("name", quantized.FORMATS)
+def test_no_format_calculates_in_a_float_that_it_only_stores(name: str) -> None:
+    config = DecoderConfig(8, 8, 2, 4, 2, 64, 8, 200)
+    rows = torch.randn(2, 2, 150, 64, generator=torch.Generator().manual_seed(0))
+    with StoresOnly():
+        cache = quantized.QuantizedCache(config, 2, 200, format=name)
+        keys, values = cache.update(0, rows, -rows)
+    assert keys.dtype == values.dtype == torch.float32
+
+
+def test_a_latent_cache_only_stores() -> None:
+    config = LatentConfig(64, 32, 2, 4, 1, 8, 32, 64, latent_dim=16, content_dim=4)
+    with StoresOnly():
+        cache = LatentCache(config, capacity=64, dtype=torch.bfloat16)
+        fill(cache, 64, 16)
+    assert cache.lengths.tolist() == [64]
+
+
+def test_the_guard_itself_refuses_arithmetic() -> None:
+    row = torch.ones(2, dtype=torch.bfloat16)
+    with StoresOnly():
+        assert row.float().sum() == 2
+        with pytest.raises(ArithmeticError, match="calculates in"):
+            row + 1
 
 
 # The documents

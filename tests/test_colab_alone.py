@@ -1,7 +1,8 @@
 """Each lesson's notebook alone, in an empty folder, in an environment that holds what Colab brings.
 
-The environments are made afresh. Their torch is the pinned one, linked file by file with its metadata, so
-that pip sees it as installed; all else comes from the pip of this machine. No path leads from them to
+The environments are made afresh, the second like the first but with ipywidgets 8. Their torch is the
+pinned one, linked file by file with its metadata, so that pip sees it as installed; all else comes from
+the pip of this machine. No path leads from them to
 this folder or to the pinned environment: kvbook can only come from the setup cell, which installs it from
 a Git address, here a local one. HOME is new, and there is no GPU.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,21 +29,14 @@ from kvbook.models.cache import cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-OLD = [
-    "ipywidgets==7.7.1",
-    "ipykernel<7",
-    "ipython<8",
-    "notebook<7",
-    "jupyter-client<8",
-    "traitlets<5.8",
+COLAB = [  # what it brings: the versions that matter, others as they go with them
+    *("numpy<2.2", "matplotlib<3.11", "ipywidgets==7.7.1", "ipykernel<7", "ipython<8"),
+    *("notebook<7", "jupyter-client<8", "traitlets<5.8", "nbclient<0.11"),
 ]
-BRINGS = {  # what Colab brings, and an environment of today
-    "ipywidgets 7.7.1": ["numpy<2.2", "matplotlib<3.11", "nbclient<0.11", *OLD],
-    "ipywidgets 8": ["numpy", "matplotlib", "nbclient", "ipywidgets>=8", "ipykernel"],
-}
-RUNS = [("ipywidgets 7.7.1", "08_quantized"), ("ipywidgets 8", "03_cost")]
+KINDS = {"ipywidgets 7.7.1": [], "ipywidgets 8": ["ipywidgets==8.*"]}  # the second: with these
+RUNS = [("ipywidgets 7.7.1", "03_cost"), ("ipywidgets 8", "05_users")]
 if os.environ.get("KVBOOK_ALONE") == "all":
-    RUNS = [(kind, path.stem) for kind in BRINGS for path in NOTEBOOKS]
+    RUNS = [(kind, path.stem) for kind in KINDS for path in NOTEBOOKS]
 
 RUN = """
 import sys
@@ -51,24 +46,7 @@ notebook = nbformat.read(sys.argv[1], 4)
 NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
 nbformat.write(notebook, sys.argv[1])
 """
-GUARD = """
-# A GPU like Colab's T4 stores and casts bfloat16 and fp8, and calculates with neither. So nothing may.
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-
-class StoresOnly(TorchDispatchMode):
-    narrow = {torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
-    moves = set("MOVES".split())
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = {x.dtype for x in tree_leaves([args, kwargs]) if isinstance(x, torch.Tensor)}
-        name = func.overloadpacket.__name__
-        assert name in self.moves or not found & self.narrow, f"{name} on {found & self.narrow}"
-        return func(*args, **(kwargs or {}))
-
-StoresOnly().__enter__()
-"""
-MOVES = "_to_copy copy_ clone view slice select expand transpose unsqueeze as_strided detach alias cat fill_"
+GUARD = (ROOT / "tests/stores_only.py").read_text() + "\nStoresOnly().__enter__()"
 
 pytestmark = pytest.mark.colab
 
@@ -97,13 +75,24 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def environment(home: Path) -> dict[str, str]:
     """Few variables: a new HOME, pip as it is configured here, and the model where it lies."""
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "LANG"))}
+    network = re.compile("PIP_.*|SSL_.*|REQUESTS_.*|.*_PROXY|LANG", re.I)
+    kept = {name: value for name, value in os.environ.items() if network.fullmatch(name)}
     pip = [sys.executable, "-m", "pip", "cache", "dir"]
     kept["PIP_CACHE_DIR"] = subprocess.run(pip, capture_output=True, text=True).stdout.strip()
     if (own := Path.home() / ".config/pip/pip.conf").exists():
         kept["PIP_CONFIG_FILE"] = str(own)
-    fixed = {"HOME": str(home), "PATH": os.defpath, "KVBOOK_CACHE": str(cache_folder())}
+    git = Path(shutil.which("git") or "git").parent
+    path = os.pathsep.join([str(git), os.defpath])
+    fixed = {"HOME": str(home), "PATH": path, "KVBOOK_CACHE": str(cache_folder())}
     return {**kept, **fixed, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def linked(source: str | Path, place: str | Path) -> None:
+    """The file at another place: as a link, or as a copy where links cannot be."""
+    try:
+        os.link(source, place)
+    except OSError:
+        shutil.copy2(source, place)
 
 
 def link_torch(target: Path) -> None:
@@ -114,25 +103,28 @@ def link_torch(target: Path) -> None:
         if ".." in file.parts or file.suffix == ".pyc" or not source.exists():
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            place.hardlink_to(source)
-        except OSError:
-            shutil.copy2(source, place)
+        linked(source, place)
 
 
 class Alone:
     """A fresh environment without kvbook."""
 
-    def __init__(self, folder: Path, brings: list[str]) -> None:
-        subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
+    def __init__(self, folder: Path, like: Alone | None, brings: list[str]) -> None:
+        """In this folder; like another, link by link, if there is one, with these packages."""
         self.python = folder / "env/bin/python"
+        if like is None:
+            subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
+        else:
+            source = like.python.parent.parent
+            shutil.copytree(source, folder / "env", symlinks=True, copy_function=linked)
         (self.packages,) = (folder / "env/lib").glob("python*/site-packages")
         (folder / "home").mkdir()
         self.variables = environment(folder / "home")
-        link_torch(self.packages)
-        install = ["-m", "pip", "install", "--quiet", "--no-compile", f"torch=={version('torch')}"]
-        self.run(folder, *install, *brings)
-        self.before = self.state()
+        if like is None:
+            link_torch(self.packages)
+            brings = [f"torch=={version('torch')}", *brings]
+        if brings:
+            self.run(folder, "-m", "pip", "install", "--quiet", "--no-compile", *brings)
 
     def run(self, folder: Path, *arguments: str) -> str:
         """Run Python there; its output."""
@@ -154,9 +146,19 @@ class Alone:
         return {**found, **{entry["name"]: entry["version"] for entry in listed}}
 
 
-@pytest.fixture(scope="module", params=BRINGS)
-def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    return Alone(tmp_path_factory.mktemp("alone"), BRINGS[request.param])
+@pytest.fixture(scope="module")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Alone]:
+    """One of each kind, each without kvbook, made from the same first one."""
+    first = Alone(tmp_path_factory.mktemp("colab"), None, COLAB)
+    return {
+        kind: Alone(tmp_path_factory.mktemp("alone"), first, brings)
+        for kind, brings in KINDS.items()
+    }
+
+
+@pytest.fixture(params=KINDS)
+def alone(request: pytest.FixtureRequest, environments: dict[str, Alone]) -> Alone:
+    return environments[request.param]
 
 
 def setup_of(notebook: nbformat.NotebookNode, address: str) -> nbformat.NotebookNode:
@@ -172,13 +174,14 @@ def setup_of(notebook: nbformat.NotebookNode, address: str) -> nbformat.Notebook
 def test_the_setup_cell_brings_kvbook_and_replaces_nothing(
     alone: Alone, address: str, tmp_path: Path
 ) -> None:
-    assert "kvbook" not in alone.before
+    before = alone.state()
+    assert "kvbook" not in before
     cell = setup_of(nbformat.read(NOTEBOOKS[0], 4), address)
     said = alone.run(tmp_path, "-c", cell.source + "\nimport kvbook\nprint(kvbook.__file__)")
     assert said.splitlines()[-1].startswith(str(alone.packages))
     after = alone.state()
     assert after.pop("kvbook")
-    assert {name: after[name] for name in alone.before} == alone.before
+    assert {name: after[name] for name in before} == before
     assert alone.run(tmp_path, "-c", cell.source) == ""  # the second time it has nothing to do
     assert list(tmp_path.iterdir()) == []
 
@@ -203,7 +206,7 @@ def test_a_lesson_runs_whole(alone: Alone, address: str, tmp_path: Path, name: s
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    guard = nbformat.v4.new_code_cell(GUARD.replace("MOVES", MOVES))
+    guard = nbformat.v4.new_code_cell(GUARD)
     notebook.cells.insert(2, guard)
     nbformat.write(notebook, tmp_path / path.name)
     alone.run(tmp_path, "-c", RUN, path.name)
