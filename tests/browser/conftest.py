@@ -78,10 +78,11 @@ def publish(
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """open_page(url, width, height, dark, listening) -> a page.
+    """open_page(url, width, height, dark, listening, asked) -> a page.
 
-    Requests to other hosts are blocked. At the end of the test any of them, any error on a console and
-    any uncaught exception fails it.
+    The address of every request is added to the list `asked`, if there is one. Requests to other hosts
+    are blocked. At the end of the test any of them, any error on a console and any uncaught exception
+    fails it.
     """
     contexts, faults = [], []
 
@@ -92,7 +93,8 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
             faults.append(f"asked another host: {address}")
         return ours
 
-    def guard(route: Route) -> None:
+    def guard(route: Route, asked: list[str]) -> None:
+        asked.append(route.request.url)
         if check(route.request.url):
             route.continue_()
         else:
@@ -103,15 +105,21 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
             faults.append(f"console: {message.text}")
 
     def start(
-        url: str, width: int = 1280, height: int = 900, dark: bool = False, listening: bool = True
+        url: str,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        listening: bool = True,
+        asked: list[str] | None = None,
     ) -> Page:
+        addresses = [] if asked is None else asked
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             service_workers="block",
         )
         contexts.append(context)
-        context.route("**/*", guard)
+        context.route("**/*", lambda route: guard(route, addresses))
         page = context.new_page()
         page.on("websocket", lambda socket: check(socket.url))
         if listening:  # to errors of our own pages; JupyterLab's are not ours

@@ -1,0 +1,25 @@
+// What the theme leaves to do on a page: printing, and what works from disk.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  let folded = [];
+  let theme = "";
+
+  // On paper everything is open and on white.
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("main details:not([open])")];
+    for (const details of folded) details.open = true;
+    theme = root.dataset.theme;
+    root.dataset.theme = "light";
+  });
+  addEventListener("afterprint", () => {
+    for (const details of folded) details.open = false;
+    root.dataset.theme = theme;
+  });
+  for (const button of document.querySelectorAll(".btn-download-pdf-button")) {
+    button.addEventListener("click", () => print());
+  }
+
+  // A page opened from disk may not read other pages, so its search shows titles alone.
+  if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+})();

@@ -1,0 +1,191 @@
+"""The Sphinx extension of the published page: weight, policy and addresses, on a book of two pages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from book_page import absolute, describe_images, policy_of, size_of
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).resolve().parent.parent
+CONF = f"""
+import sys
+sys.path.append({str(ROOT / "tools" / "sphinx")!r})
+project = "A book"
+html_title = "A book"
+extensions = ["myst_parser", "sphinx_copybutton", "sphinx_book_theme", "book_page"]
+root_doc = "book/index"
+html_theme = "sphinx_book_theme"
+html_static_path = [{str(ROOT / "book" / "_static")!r}]
+html_css_files = ["kvbook.css"]
+templates_path = [{str(ROOT / "book" / "_templates")!r}]
+html_show_sphinx = False
+html_theme_options = {{"use_fullscreen_button": False}}
+"""
+ADDRESS = "https://example.org/some/book"
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
+
+    rows = (b"\0" + b"\0" * width) * height
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def build(source: Path, out: Path, address: str = "") -> subprocess.CompletedProcess[str]:
+    (source / "book").mkdir(parents=True)
+    (source / "conf.py").write_text(CONF)
+    (source / "a.png").write_bytes(png(7, 5))
+    (source / "book" / "index.md").write_text(
+        "# A book\n\nIt <has> a first paragraph.\n\n![A picture](../a.png)\n\n"
+        "```{toctree}\nother\n```\n"
+    )
+    (source / "book" / "other.md").write_text("# Other\n\nText.\n\n```python\nx = 1\n```\n")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(source), str(out)]
+    env = os.environ | {"BOOK_URL": address}
+    return subprocess.run(command, capture_output=True, text=True, env=env)
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A book with an address."""
+    folder = tmp_path_factory.mktemp("book")
+    result = build(folder / "source", folder / "out", ADDRESS)
+    assert result.returncode == 0, result.stderr
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def unnamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A book without an address."""
+    folder = tmp_path_factory.mktemp("unnamed")
+    result = build(folder / "source", folder / "out")
+    assert result.returncode == 0, result.stderr
+    return folder / "out"
+
+
+def soup(page: Path) -> BeautifulSoup:
+    return BeautifulSoup(page.read_text(), "html.parser")
+
+
+def test_a_book_with_an_address_names_it(book: Path) -> None:
+    page = soup(book / "book" / "index.html")
+    assert page.find("link", rel="canonical")["href"] == f"{ADDRESS}/book/index.html"
+    assert page.find("meta", property="og:url")["content"] == f"{ADDRESS}/book/index.html"
+    assert page.find("meta", property="og:title")["content"] == "A book"
+    assert page.find("meta", property="og:description")["content"] == "It <has> a first paragraph."
+    assert page.find("meta", property="og:image")["content"] == f"{ADDRESS}/_images/a.png"
+    sitemap = (book / "sitemap.xml").read_text()
+    assert re.findall("<loc>(.*?)</loc>", sitemap) == [
+        f"{ADDRESS}/book/index.html",
+        f"{ADDRESS}/book/other.html",
+    ]
+    assert soup(book / "search.html").find("link", rel="canonical") is None
+
+
+def test_a_book_without_an_address_names_none(unnamed: Path) -> None:
+    page = soup(unnamed / "book" / "index.html")
+    assert page.find("link", rel="canonical") is None
+    assert page.find("meta", property=True) is None
+    assert page.find("meta", {"name": "description"})["content"] == "It <has> a first paragraph."
+    assert not (unnamed / "sitemap.xml").exists()
+    for page in unnamed.rglob("*.html"):
+        assert "example.org" not in page.read_text()
+
+
+def test_what_is_no_address_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    result = build(tmp_path / "source", tmp_path / "out", "example.org/book")
+    assert result.returncode != 0
+    assert "the book's address is 'example.org/book'" in result.stderr
+
+
+def test_the_404_page_of_a_book_with_an_address_works_at_any_depth(
+    book: Path, unnamed: Path
+) -> None:
+    def links(folder: Path) -> list[str]:
+        page = soup(folder / "404.html")
+        assert page.html["data-content_root"] == ("/some/book/" if folder == book else "./")
+        found = [
+            tag.get("href") or tag.get("src") for tag in page.find_all(["a", "link", "script"])
+        ]
+        return [link for link in found if link and not link.startswith(("#", "http"))]
+
+    assert all(link.startswith("/some/book/") for link in links(book))
+    assert len(links(book)) == len(links(unnamed)) > 10
+    assert not any(link.startswith("/") for link in links(unnamed))
+
+
+def test_absolute_leaves_anchors_and_other_addresses() -> None:
+    page = '<a href="#x"></a><a href="b/c.html"></a><a href="https://d/e"></a><img src="data:,">'
+    assert absolute(page, "https://example.org/p/") == (
+        '<a href="#x"></a><a href="/p/b/c.html"></a><a href="https://d/e"></a><img src="data:,">'
+    )
+
+
+def test_every_page_has_a_policy_that_lets_only_its_own_scripts_run(unnamed: Path) -> None:
+    for path in (*unnamed.glob("book/*.html"), unnamed / "404.html", unnamed / "search.html"):
+        page = soup(path)
+        policy = page.find("meta", {"http-equiv": "Content-Security-Policy"})["content"]
+        assert "http" not in policy
+        scripts = policy.split("script-src")[1].split(";")[0]
+        assert "unsafe" not in scripts
+        inline = [tag.string for tag in page.find_all("script", src=False) if tag.string]
+        assert inline
+        for text in inline:
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in scripts
+        assert not [name for tag in page.find_all() for name in tag.attrs if name.startswith("on")]
+
+
+def test_data_in_a_page_needs_no_hash() -> None:
+    page = 'HASHES-OF-INLINE-SCRIPTS<script type="application/json">{}</script><script src="a"></script>'
+    assert policy_of(page).startswith("<script")
+
+
+def test_a_page_keeps_the_theme_s_own_files(unnamed: Path) -> None:
+    page = (unnamed / "book" / "index.html").read_text()
+    for name in ("basic.css", "pydata-sphinx-theme.css", "sphinx-book-theme.css", "kvbook.css"):
+        assert page.count(f"{name}?v=") == 1, name
+    for name in ("bootstrap.js", "pydata-sphinx-theme.js", "sphinx-book-theme.js", "page.js"):
+        assert page.count(f"{name}?v=") == 1, name
+
+
+def test_code_brings_its_button_and_prose_does_not(unnamed: Path) -> None:
+    assert "copybutton.js" in (unnamed / "book" / "other.html").read_text()
+    prose = (unnamed / "book" / "index.html").read_text()
+    for name in ("copybutton", "clipboard", "fontawesome", "mathjax"):
+        assert name not in prose
+    assert '<img width="7" height="5"' in prose
+
+
+def test_figures_have_their_size_and_those_below_wait(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(7, 5))
+    (tmp_path / "b.svg").write_text("<svg/>")
+    assert size_of(tmp_path / "a.png") == (7, 5)
+    assert size_of(tmp_path / "b.svg") is None
+    files = {path.name: path for path in tmp_path.iterdir()}
+    tag = '<img alt="A" src="../_images/a.png" />'
+    sized = '<img width="7" height="5" alt="A" src="../_images/a.png" />'
+    assert describe_images(tag, files) == sized
+    assert 'loading="lazy"' in describe_images(" " * 5000 + tag, files)
+    for other in ("b.svg", "unknown.png"):
+        plain = f'<img alt="B" src="../_images/{other}" />'
+        assert describe_images(plain, files) == plain
+
+
+def test_the_book_opens_at_its_top_and_hosts_take_it_as_it_is(unnamed: Path) -> None:
+    assert 'content="0; url=book/index.html"' in (unnamed / "index.html").read_text()
+    assert (unnamed / ".nojekyll").exists()
