@@ -67,7 +67,7 @@ import time
 import ipywidgets
 import matplotlib.pyplot as plt
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.explorer.attention import AttentionExplorer
 from kvbook.models import smollm2
 from kvbook.prose import From, check
@@ -1009,12 +1009,12 @@ AttentionExplorer(weights, tokens, presets=presets, compute=watch, **start["what
 # Your three guesses, once more: 20 % of the weights sit in attention; a shift by 100 positions changes
 # no score; the 16th step processes 20 tokens, 19 of which it had processed before.
 #
-# Each lesson adds a line to this ledger.
-#
-# | Lesson | Bytes per token | Tokens in step 16 | What runs out |
-# |---|---|---|---|
-# | 1. A decoder | 0 | 20 | time |
-#
+# Each change that a lesson makes adds a line to this ledger. What runs out here is time.
+
+# %%
+ledger.show(1)
+
+# %% [markdown]
 # ## Next
 #
 # Of the 20 tokens in the last step, 19 had been processed before. Did the model learn anything new about

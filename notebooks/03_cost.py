@@ -45,7 +45,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec
 from kvbook.accounting.facts import model, models
 from kvbook.accounting.tables import table
@@ -571,12 +571,12 @@ assert "num_key_value_heads" in message
 #
 # Your four guesses, once more: 524,288 bytes; 25,706 tokens; less, 70,272 bytes; the same 537 MB.
 #
-# | Lesson | Bytes per token | Tokens in step 16 | What runs out |
-# |---|---|---|---|
-# | 1. A decoder | 0 | 20 | time |
-# | 2. Reuse the past | 46,080 (SmolLM2-135M, float32) | 1 | memory |
-# | 3. What a token costs | 524,288 (Llama 2 7B, fp16) | 1 | memory |
-#
+# The ledger has no new line, but you can now compute its column of bytes yourself:
+
+# %%
+ledger.show(3)
+
+# %% [markdown]
 # ## Next
 #
 # You can write the bill for one token. Is it what the machine really takes?

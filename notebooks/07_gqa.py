@@ -60,7 +60,7 @@ import time
 import ipywidgets
 import matplotlib.pyplot as plt
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, fit_users, what_if
 from kvbook.accounting.facts import model as facts
 from kvbook.accounting.latent import with_latent
@@ -1115,14 +1115,14 @@ assert nine["ids"] == as_published != one["ids"]
 # %%
 GB = 10**9
 card = 80 * GB
-ledger = {name: (way.bytes_per_token(), way.nbytes(4096)) for name, way in ways.items()}
+costs = {name: (way.bytes_per_token(), way.nbytes(4096)) for name, way in ways.items()}
 weights = 2 * facts("llama-2-7b").parameters
-for name, (per_token, nbytes) in ledger.items():
+for name, (per_token, nbytes) in costs.items():
     users = fit_users(nbytes, card, weights)
     print(f"{name:12} {per_token:8,} bytes per token {users:5,} users with 4,096 tokens")
-users = [fit_users(nbytes, card, weights) for _, nbytes in ledger.values()]
+users = [fit_users(nbytes, card, weights) for _, nbytes in costs.values()]
 assert users == [30, 123, 991, 440]
-assert [per_token for per_token, _ in ledger.values()] == [524_288, 131_072, 16_384, 36_864]
+assert [per_token for per_token, _ in costs.values()] == [524_288, 131_072, 16_384, 36_864]
 
 # %% [markdown]
 # | Cache | Bytes per token | Users with 4,096 tokens | When it is chosen |
@@ -1133,8 +1133,12 @@ assert [per_token for per_token, _ in ledger.values()] == [524_288, 131_072, 16_
 # | a latent of 512 + 64 (MLA) | 36,864 | 440 | before training |
 #
 # These are users by arithmetic, not a promise of quality: nobody has trained this model with one head
-# or with a latent.
-#
+# or with a latent. The whole ledger so far:
+
+# %%
+ledger.show(7)
+
+# %% [markdown]
 # ## Next
 #
 # You cannot choose the heads of a model that you are given. You can choose in how many bits its cache

@@ -58,7 +58,7 @@ import ipywidgets
 import matplotlib.pyplot as plt
 import torch.nn.functional as F
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, facts, fit_users
 from kvbook.explorer.bits import BitsExplorer
 from kvbook.lessons.cache import PreallocatedCache
@@ -1240,6 +1240,12 @@ assert moved == {"format": "fp8_e5m2", "held": [44], "used": 44 * 11_520}
 # | int4, keys per channel | 5 | 7,200, and a tail | +0.9 % |
 # | int2, keys per channel | 3 | 4,320, and a tail | +45.3 % |
 #
+# And the ledger:
+
+# %%
+ledger.show(8)
+
+# %% [markdown]
 # ## Next
 #
 # Fewer heads, fewer bits: each token got cheaper. [Lesson 9](09_window.ipynb) asks whether every

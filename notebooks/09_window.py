@@ -52,7 +52,7 @@ from kvbook.lessons.decoder import DecoderConfig
 import ipywidgets
 import matplotlib.pyplot as plt
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec
 from kvbook.accounting.facts import model as facts
 from kvbook.accounting.whatif import what_if
@@ -1155,7 +1155,7 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # Your guesses, once more: 5,898,240 bytes, forever; the 9th token; one query of 12; +118 %, and +5 %
 # with four sinks.
 #
-# The ledger, for SmolLM2-135M in float32 at 1,024 tokens:
+# For SmolLM2-135M in float32 at 1,024 tokens:
 #
 # | Lesson | Bytes held | Per further token | What it costs |
 # |---|---|---|---|
@@ -1163,6 +1163,12 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # | 9. Window 128 | 5,898,240 | 0 | perplexity +118 % |
 # | 9. Window 128 and 4 sinks | 6,082,560 | 0 | perplexity +5 %; what is far back is gone |
 #
+# And the ledger:
+
+# %%
+ledger.show(9)
+
+# %% [markdown]
 # ## Next
 #
 # Every cache so far reserves its room in one piece, whether the text becomes long or not.

@@ -62,7 +62,7 @@ import ipywidgets
 import matplotlib.pyplot as plt
 import torch.nn.functional as F
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec
 from kvbook.accounting.facts import gpu
 from kvbook.accounting.facts import model as fact
@@ -1592,7 +1592,7 @@ assert moved["job"] == (256, 10)
 # Your five guesses, once more: 30 % in this draw, 35 % in the long run; 7.5 slots, about half a
 # block; 84 %; 16; slower, by a copy, unless a kernel reads the blocks where they lie.
 #
-# The ledger, for Llama 2 7B in fp16 on 80 GB, with lesson 5's mix:
+# For Llama 2 7B in fp16 on 80 GB, with lesson 5's mix:
 #
 # | Cache | Bytes per token | Users |
 # |---|---|---|
@@ -1600,6 +1600,12 @@ assert moved["job"] == (256, 10)
 # | blocks of 16 | 524,288, and half a block for each user | 97 |
 # | the same, 256 tokens in common | 524,288, the common ones once | 119 |
 #
+# And the ledger, whole:
+
+# %%
+ledger.show(10)
+
+# %% [markdown]
 # A token costs as much as before. What changed is that only tokens are paid for. What this lesson
 # does not show: a kernel on a GPU, prompts of real users, and the time that a preempted
 # conversation waits.
