@@ -29,21 +29,6 @@ PAGES = [*LESSONS, ROOT / "book" / "index.ipynb"]
 ADDRESS = "https://github.com/someone/a-book"
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of what the tools read, to change at will."""
-    for name in ("tools", "notebooks", "book", "kvbook"):
-        ignored = shutil.ignore_patterns("__pycache__", "vendor", "src")
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
-    shutil.copy(ROOT / "_config.yml", tmp_path)
-    return tmp_path
-
-
-def publish(folder: Path, *address: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, folder / "tools/publish_config.py", *address]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
     sys.path.insert(0, str(ROOT / "tools"))
@@ -52,6 +37,21 @@ def tool() -> ModuleType:
     finally:
         sys.path.pop(0)
     return publish_config
+
+
+@pytest.fixture
+def copy(tmp_path: Path, tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what the tool reads, with one lesson, to change at will; the tool works there."""
+    for name in ("tools", "book", "kvbook"):
+        ignored = shutil.ignore_patterns("__pycache__", "vendor", "src")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    (tmp_path / "notebooks").mkdir()
+    for name in ("_config.yml", "notebooks/03_cost.py", "notebooks/03_cost.ipynb"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    monkeypatch.setattr(tool, "CONFIG", tmp_path / "_config.yml")
+    monkeypatch.setattr(tool.lessons, "ROOT", tmp_path)
+    monkeypatch.setattr(tool.lessons, "LESSONS", tmp_path / "kvbook" / "lessons")
+    return tmp_path
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -148,28 +148,37 @@ def test_a_bad_address_gets_one_sentence(tool: ModuleType, address: str) -> None
         tool.checked(address)
 
 
-def test_the_address_is_stamped_twice_the_same_and_taken_back(copy: Path) -> None:
-    assert publish(copy, "").returncode == 0
+def test_the_address_is_stamped_twice_the_same_and_taken_back(
+    copy: Path,
+    tool: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def publish(address: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["publish_config.py", address])
+        assert tool.main() == 0
+        return capsys.readouterr().out
+
+    publish("")
     before = contents(copy)
-    assert publish(copy, ADDRESS).returncode == 0
+    assert len(before) == 3
+    assert "_config.yml: True, notebooks: 2" in publish(ADDRESS)
     stamped = contents(copy)
     config = yaml.safe_load(stamped["_config.yml"])
     assert config["repository"]["url"] == ADDRESS
     assert config["launch_buttons"]["colab_url"] == "https://colab.research.google.com"
     assert config["html"]["use_repository_button"] is True
-    for path in PAGES:
-        old, new = (nbformat.reads(each[path.name], 4) for each in (before, stamped))
+    for name in ("03_cost.ipynb", "index.ipynb"):
+        old, new = (nbformat.reads(each[name], 4) for each in (before, stamped))
         assert new.cells[1].source == old.cells[1].source.replace(
             'REPOSITORY = ""', f'REPOSITORY = "{ADDRESS}"'
         )
         old.cells[1].source = new.cells[1].source
         assert old == new  # ids, outputs and fingerprint are as they were
-    check = [sys.executable, copy / "tools/lessons.py", "--check"]
-    assert subprocess.run(check, capture_output=True).returncode == 0
-    again = publish(copy, ADDRESS + "/")
-    assert "_config.yml: False, notebooks: 0" in again.stdout
+    assert [tool.lessons.stale(path) for path in tool.lessons.sources()] == [[], []]
+    assert "_config.yml: False, notebooks: 0" in publish(ADDRESS + "/")
     assert contents(copy) == stamped
-    assert publish(copy, "").returncode == 0
+    publish("")
     assert contents(copy) == before
 
 
@@ -194,6 +203,9 @@ def test_the_configuration_follows_from_its_address(tool: ModuleType) -> None:
     assert tool.stamped(config, tool.lessons.repository()) == config
     with pytest.raises(ValueError, match="colab_url"):
         tool.stamped(config.replace("colab_url", "binder"), "")
+    assert yaml.safe_load(config)["sphinx"]["recursive_update"] is True, (
+        "else the theme knows no address"
+    )
 
 
 # What comes with the package

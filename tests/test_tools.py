@@ -55,7 +55,6 @@ STALE = {
     "reference data": ("kvbook/models/smollm2_reference.json", "logits", "logit"),
     "the landing page": ("book/index.py", "80 * GB", "81 * GB"),
     "the setup cell": ("tools/setup_cell.py", "import sys", "import sys  # too"),
-    "the setup cell of a notebook": ("notebooks/02_cache.ipynb", "@title Setup", "@title Set up"),
     "the book's address": ("_config.yml", '\n  url: "', '\n  url: "https://github.com/a'),
     "the version that a notebook names": (
         "notebooks/03_cost.ipynb",
