@@ -6,6 +6,7 @@ READY   := $(VENV)/.ready
 NODE    := node_modules/.package-lock.json
 SITE    := _build/html
 TWO     := -n 2 --dist loadfile# two processes, each test module in one of them
+BOOK_URL ?=# the address of the published book, where it is not the one in _config.yml
 OUT     := measurements/mine.json
 MINE    := mine
 
@@ -14,6 +15,7 @@ export PYTHONHASHSEED := 0
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
 export OMP_WAIT_POLICY := PASSIVE
+export BOOK_URL
 
 .DEFAULT_GOAL := help
 .PHONY: help book test check lessons lab measure bench mutants bundles assignments publish-config format model clean node-found browser-found sandbox-found

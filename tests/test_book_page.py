@@ -169,6 +169,8 @@ def test_code_brings_its_button_and_prose_does_not(unnamed: Path) -> None:
     for name in ("copybutton", "clipboard", "fontawesome", "mathjax"):
         assert name not in prose
     assert '<img width="7" height="5"' in prose
+    assert not list(unnamed.glob("_static/**/*fontawesome*.js"))
+    assert not list(unnamed.glob("_static/**/fa-*"))
 
 
 def test_figures_have_their_size_and_those_below_wait(tmp_path: Path) -> None:

@@ -87,6 +87,15 @@ def test_every_image_is_described(page: Path) -> None:
 
 
 @pages
+def test_every_figure_has_its_room_and_waits_until_it_is_near(page: Path) -> None:
+    figures = soup(page).select("main img")
+    for image in figures:
+        assert int(image["width"]) > 100
+        assert int(image["height"]) > 100
+    assert all(image.get("loading") == "lazy" for image in figures[1:])
+
+
+@pages
 def test_no_page_shows_an_error_or_a_warning(page: Path) -> None:
     assert soup(page).select(".output.traceback, .output.stderr, .system-message") == []
 

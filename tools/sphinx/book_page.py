@@ -39,6 +39,7 @@ POLICY = "; ".join(
 INLINE_SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)([^>]*)>(.*?)</script>", re.DOTALL)
 IMAGE = re.compile(r'<img (?=[^>]*src="([^"]+)")[^>]*>')
 LOCAL = re.compile(r'\b(href|src|action|data-content_root)="(?![#/"]|[a-z]+:)(?:\./)?')
+UNUSED = ("scripts/fontawesome.js*", "vendor/fontawesome/*/*", "*macros.html", "images/logo_*.svg")
 MENDS = {  # the theme's markup -> what the policy allows and axe-core finds nothing to say about
     ' onclick="window.print()"': "",  # page.js listens instead
     ' aria-label="Toggle hidden content"': "",  # the summary has a text of its own
@@ -184,6 +185,9 @@ def finish(app: Sphinx, error: Exception | None) -> None:
         f'<meta http-equiv="refresh" content="0; url={root}.html">\n'
         f'<a href="{root}.html">{html.escape(app.config.html_title)}</a>\n</html>\n'
     )
+    for pattern in UNUSED:
+        for file in (out / "_static").glob(pattern):
+            file.unlink()
     (out / ".nojekyll").touch()  # GitHub Pages would leave out the folders that start with _
     sitemap = out / "sitemap.xml"
     if address:
