@@ -43,12 +43,15 @@ COPIED = ("kvbook", "tests", "tools", "measurements")
 RESULTS, EQUIVALENT = "_build/mutants.json", "tests/data/mutants_equivalent.toml"
 ENOUGH = 0.9
 MEMORY = 16 * 2**30  # bytes of addresses that a mutant may use
-ACCOUNTING = ("accounting_bytes", "whatif", "accounting_families", "facts", "accounting_truth")
+ACCOUNTING = (
+    *("accounting_edges", "accounting_bytes", "whatif", "accounting_families", "facts"),
+    "accounting_truth",
+)
 TESTS: dict[str, tuple[str, ...]] = {  # beside test_NAME; those that take long come last
     "kvbook/accounting/dense.py": ("roofline", "vectors"),
     "kvbook/accounting/facts.py": ("facts",),
     "kvbook/accounting/latent.py": ("gqa", "vectors"),
-    "kvbook/accounting/ring.py": ("window_widget", "vectors"),
+    "kvbook/accounting/ring.py": ("vectors",),
     "kvbook/accounting/roofline.py": ("roofline", "vectors"),
     "kvbook/accounting/size.py": ("accounting_cli",),
     "kvbook/accounting/files.py": ("accounting_cli",),
