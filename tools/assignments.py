@@ -147,11 +147,12 @@ def hidden(cell: NotebookNode, number: int, given: str, names: list[str]) -> Hid
     if not takes or (unknown := set(takes) - set(names)):
         raise ValueError(f"{name} takes {takes or unknown}, which no answer defines.")
     guard = (ASSIGNMENTS / "guard.py").read_text()
+    checked = "".join(f", honest({answer}) as {answer}" for answer in takes)
     lines = [
         f"def {name}({', '.join(takes)}):",
         textwrap.indent(guard, "    "),
         "    refuse_forgery()",
-        f"    with deadline({SECONDS}):",
+        f"    with deadline({SECONDS}){checked}:",
         textwrap.indent(f"{given}\n{body}", " " * 8),
     ]
     title = cell.metadata["title"]
