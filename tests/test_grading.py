@@ -216,7 +216,7 @@ def test_a_file_that_swells_is_read_apart(monkeypatch):
     monkeypatch.setattr(notebook, "READER_SECONDS", 0.01)
     with pytest.raises(notebook.UnreadableError, match="to read"):
         notebook.prepare(swelling, 20)
-    text = Path(notebook.__file__).read_text().replace("READER_MIB = 2048", "READER_MIB = 100")
+    text = Path(notebook.__file__).read_text().replace("READER_MIB = 2048", "READER_MIB = 60")
     done = subprocess.run(
         [sys.executable, "-I", "-c", text, "20"], input=swelling, capture_output=True
     )

@@ -54,7 +54,7 @@ def test_children_count_and_die_with_it(left):
     assert run(code).why == "it used more than 256 MiB of memory"
     assert not left()
     processes = "import os, time\nfor _ in range(5): os.fork()\ntime.sleep(60)"
-    threads = "import threading as t, time\nfor _ in range(30): t.Thread(target=time.sleep, args=(9,)).start()"
+    threads = "import threading as t, time\nfor _ in [0] * 30: t.Thread(target=time.sleep, args=(9,)).start()"
     sandbox.MAX_TASKS, before = 20, sandbox.MAX_TASKS
     try:
         for code in (processes, threads):
