@@ -15,6 +15,7 @@ LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 DONE = {
     "01_decoder",
     "03_cost",
+    "04_measure",
     "05_users",
     "06_roofline",
     "07_gqa",
