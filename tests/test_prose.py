@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 DONE = {
     "01_decoder",
+    "02_cache",
     "03_cost",
+    "04_measure",
     "05_users",
     "06_roofline",
     "07_gqa",
