@@ -18,10 +18,10 @@ export OMP_WAIT_POLICY := PASSIVE
 export BOOK_URL
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lessons lab measure bench bundles assignments format model clean node-found browser-found sandbox-found
+.PHONY: help book test check lessons lab measure bench mutants bundles assignments publish-config format model clean node-found browser-found sandbox-found
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 book: $(READY) ## build the static book into _build/html
 	@$(BIN)/jupyter-book build . --warningiserror --nitpick --keep-going --quiet
@@ -32,7 +32,7 @@ test: node-found browser-found sandbox-found check ## run every check: the fast 
 		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book
 	@rm -rf $(SITE)
 	@$(MAKE) --no-print-directory book
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "book or browser or grading"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "book or browser or grading or colab"
 
 check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, copies, unit tests
 	$(BIN)/ruff check .
@@ -41,7 +41,7 @@ check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, c
 	$(BIN)/python tools/lessons.py --check
 	node tools/bundle.mjs --check && node tools/vendor.mjs --check
 	node --test tests/js/*.test.js
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not book and not browser and not grading"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not book and not browser and not grading and not colab"
 
 lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks from notebooks/*.py, and execute what changed
 	node tools/bundle.mjs && node tools/vendor.mjs
@@ -58,11 +58,17 @@ bench: $(READY) ## time decode steps beside transformers', and paging's book-kee
 	@$(BIN)/python -m kvbook measure --what blocks --out measurements/blocks_$(MINE).json
 	@if command -v bwrap > /dev/null; then $(BIN)/python tools/grading_rate.py; fi
 
+mutants: $(READY) model ## change one line of a lesson's module, see whether its tests notice, 300 times: an hour or less
+	@$(BIN)/python tools/mutants.py
+
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs
 
 assignments: $(READY) ## make each assignment's student notebook and autograder zip, into _build/assignments
 	@$(BIN)/python tools/assignments.py
+
+publish-config: $(READY) ## name the book's repository: URL=https://github.com/OWNER/NAME, or URL= for none
+	@$(BIN)/python tools/publish_config.py $${URL+"$$URL"}
 
 format: $(READY) ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet .

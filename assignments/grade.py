@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -75,6 +76,10 @@ def main(given: list[str] | None = None) -> int:
     limits = sandbox.Limits(args.seconds, args.cell_seconds, int(args.memory * 1024))
     out = args.out
     try:
+        if out.suffix != ".csv":
+            raise ValueError(
+                f"{str(out)!r} must end in .csv; the records get a folder of that name."
+            )
         if out.is_dir() or not out.parent.is_dir():
             raise ValueError(
                 f"{str(out)!r} cannot be written: it must be a file in a folder that exists."
@@ -112,10 +117,17 @@ def main(given: list[str] | None = None) -> int:
     return 1 if done.not_graded else 0
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def _stop(sentence: str) -> int:
     print(f"grade.py: {sentence}", file=sys.stderr)
     return 2
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGTERM, _interrupt
+    )  # as a Ctrl-C: the table is written, and the sandboxes end
     sys.exit(main())

@@ -9,17 +9,54 @@
 # %% [markdown]
 # # How many users fit?
 #
-# You want to serve a language model. You have one GPU. **How many people can use it at the same
-# time, and what does each technique buy you?**
+# You want to serve a language model, and you have one GPU. **How many people can use it at the same
+# time, and what does each technique buy you?** Choose a model and a card, then drag the context.
+
+# %%
+from kvbook.explorer.capacity import CapacityExplorer
+
+CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
+
+# %% [markdown]
+# What fills the card is not the model. It is the **KV cache**: for every token of every conversation, each
+# layer keeps a key and a value, so that it need not compute them again. This book builds a decoder, adds
+# a cache, weighs it, and then cuts it term by term. Every number in the lessons is computed or measured by
+# a cell that you can run.
 #
-# Take a 7B model in fp16 and a card with 80 GB. The weights take 13.5 GB. If every user holds a
-# conversation of 4,096 tokens, the card is full at 30 users. What fills it is not the model. It is
-# the **KV cache**: for every token of every conversation, each layer keeps a key and a value, so
-# that it need not compute them again.
+# ## Where to start
 #
-# With this book you can work that out for any model, measure it, and make it smaller.
-# You build a decoder, add a cache, weigh it, and then cut it term by term. Every number in the lessons
-# is computed or measured by a cell that you can run.
+# - **You size or run servers.** [How many users fit?](../notebooks/05_users.ipynb) in 30 minutes, then
+#   [what a token costs](../notebooks/03_cost.ipynb). For a number alone, run
+#   `python -m kvbook size config.json --context 4096 --memory-bytes 80000000000`. (With
+#   `--gpu "A100 80GB"` it counts the 85.9 GB that such a card's driver reports.)
+# - **You study.** Read the lessons in order, on your own machine or on a borrowed GPU. Each asks
+#   you to guess before it measures. [How to read this book](how_to_read.md) says how to run them.
+# - **You teach.** [Eight assignments](assignments.md) come with the lessons and are graded without a
+#   person; the chapter [for instructors](instructors.md) says how. Each lesson also stands alone as a
+#   notebook, with exercises and folded answers.
+#
+# ## The lessons
+#
+# | Lesson | What you find out | Time |
+# |---|---|---|
+# | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | Without a cache, the step that writes the 16th token processes 20 tokens, 19 of them again. | 40 min |
+# | [2. Reuse the past](../notebooks/02_cache.ipynb) | To write 64 tokens after 5, each layer processes 68 with a cache, 2,336 without. | 40 min |
+# | [3. What a token costs](../notebooks/03_cost.ipynb) | 524,288 bytes in Llama 2 7B; 70,272 in DeepSeek-V3, a hundred times larger. | 40 min |
+# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte; a growing cache's need a sixtieth more for a moment. | 40 min |
+# | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of texts. | 30 min |
+# | [6. Two phases](../notebooks/06_roofline.ipynb) | Arithmetic on Llama 2 7B's weights takes longer than reading them from 154 users on; 30 fit. | 40 min |
+# | [7. Fewer KV heads](../notebooks/07_gqa.ipynb) | One KV head instead of three takes 15,360 bytes a token, not 46,080; repeated before caching, 138,240. | 45 min |
+# | [8. Fewer bits](../notebooks/08_quantized.ipynb) | int8 takes 51.6 % of an fp16 cache and costs nothing measurable; with 4 bits perplexity rises by 5.0 %, or by 0.9 % if keys have a scale per channel and the newest wait uncoded. | 40 min |
+# | [9. Windows and sinks](../notebooks/09_window.ipynb) | A window of 128 tokens raises perplexity by 118 %; with the first four tokens kept, by 5 %. | 40 min |
+# | [10. Waste nothing](../notebooks/10_paged.ipynb) | Reserved in one piece, a third of the memory holds tokens; in blocks of 16 it is 99.5 %. | 40 min |
+#
+# To come: serving many users at once, several GPUs, and a capstone.
+
+# %% [markdown]
+# ## Where the 30 comes from
+#
+# A 7B model in fp16 takes 13.5 GB. If every user holds a conversation of 4,096 tokens, a card with 80 GB is
+# full at 30 users.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "A bar of 80 GB. Weights take 13.5 GB on the left; 30 equal blocks of 2.15 GB, one per user, follow; 2.1 GB stay free on the right, less than one more block."}}
 import matplotlib.pyplot as plt
@@ -60,45 +97,6 @@ assert f"{weights / GB:.1f}" == "13.5"
 # This is arithmetic, not a measurement: a server also needs room for activations and its own
 # buffers. The lessons go on to measure.
 #
-# ## Your model, your card
-#
-# Choose both, then drag the context. Everything is computed on this page, from the same tables and by the same
-# rules as in the lessons, and nothing is sent anywhere.
-
-# %%
-from kvbook.explorer.capacity import CapacityExplorer
-
-CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
-
-# %% [markdown]
-# ## Where to start
-#
-# - **You size or run servers.** Start with [how many users fit](../notebooks/05_users.ipynb) and
-#   [what a token costs](../notebooks/03_cost.ipynb). For a number alone, run
-#   `python -m kvbook size config.json --context 4096 --memory-bytes 80000000000`. (With
-#   `--gpu "A100 80GB"` it counts the 85.9 GB that such a card's driver reports.)
-# - **You study.** Read the lessons in order, on your own machine or on a borrowed GPU. Each asks
-#   you to guess before it measures. [How to read this book](how_to_read.md) says how to run them.
-# - **You teach.** Each lesson stands alone as a notebook, with exercises and folded answers.
-#
-# ## The lessons
-#
-# | Lesson | What you find out | Time |
-# |---|---|---|
-# | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | A decoder fits in under 200 lines. Without a cache, the step that writes the 16th token processes 20 tokens, 19 of which it had processed before. | 40 min |
-# | [2. Reuse the past](../notebooks/02_cache.ipynb) | With a KV cache, each layer processes 68 tokens instead of 2,336 to write 64 after a prompt of 5. The clock gains less, and the lesson shows why. | 40 min |
-# | [3. What a token costs](../notebooks/03_cost.ipynb) | 524,288 bytes in Llama 2 7B, 70,272 in DeepSeek-V3, which is 100 times larger. One conversation of 25,706 tokens weighs more than Llama 2 7B itself. | 40 min |
-# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte, and the process grows by that much. The tensors of a growing cache need one sixtieth more for a moment, not twice their size; its process can need much more. | 40 min |
-# | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 users on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of short and long texts. | 30 min |
-# | [6. Two phases](../notebooks/06_roofline.ipynb) | By the bounds, arithmetic limits reading a prompt, and memory limits writing. Llama 2 7B needs 154 users on an A100 before arithmetic on its weights takes longer than reading them, and 30 fit. | 40 min |
-# | [7. Fewer KV heads](../notebooks/07_gqa.ipynb) | One KV head instead of three takes 15,360 bytes a token, not 46,080; repeating heads before caching takes 138,240 for the same text. Pooling the heads of a trained model destroys it. DeepSeek-V3's latent is 576 values a layer. | 45 min |
-# | [8. Fewer bits](../notebooks/08_quantized.ipynb) | int8 takes 51.6 % of an fp16 cache and costs nothing measurable. With 4 bits it matters which values share a scale: at the same bytes, + 5.0 % perplexity or + 0.9 %. | 40 min |
-# | [9. Windows and sinks](../notebooks/09_window.ipynb) | A window of 128 tokens stops the cache of a small model at 5.9 MB, and its perplexity more than doubles. Keep the first four tokens as well, and it rises by 5 %. | 40 min |
-# | [10. Waste nothing](../notebooks/10_paged.ipynb) | On a mix of conversations a third of what is reserved in one piece holds tokens; in blocks of 16 it is 99.5 %. Equal beginnings are held once. | 40 min |
-#
-# To come: serving many users at once, several GPUs, and a capstone.
-
-# %% [markdown]
 # ## Where the question comes from
 #
 # The question, and the first version of the arithmetic above, come from the post *Why the KV

@@ -21,6 +21,7 @@ UNITS = (
     "ms|milliseconds|seconds|s|minutes|tokens per second|tokens a second|tokens|token|users|user|"
     "sequences|conversations|requests|positions|rows|slots|slot|blocks|block|steps|step|values|value|"
     "parameters|weights|KV heads|KV head|query heads|query head|heads|head|layers|layer|operations|"
+    "operation|nats|nat|"
     "multiplications|lines|pages"
 )
 _NUMBER = r"[-−+]?\d(?:[\d,]*\d)?(?:\.\d+)?"
@@ -30,7 +31,7 @@ _STATED = re.compile(
     rf"(?<![\w.,^/])({_NUMBER}(?:(?:{_JOIN}){_NUMBER})*)[\s\u202f-]?({_UNIT})(?![\w/])"
 )
 _MARKUP = re.compile(
-    r"```.*?```|<!--.*?-->|\]\([^)]*\)|https?://\S+|`[^`]*`|\$\$.*?\$\$|<[^>]+>|[*_|]", re.S
+    r"```.*?```|<!--.*?-->|\]\([^)]*\)|https?://\S+|`[^`]*`|\$\$.*?\$\$|<[^>]+>|[*_]", re.S
 )
 
 
@@ -50,7 +51,7 @@ def numbers(markdown: str) -> list[str]:
 
     Code, formulas and addresses are left out. "0.96 to 1.02 times" states both, each with the unit.
     """
-    text = " ".join(_MARKUP.sub(" ", markdown).split())
+    text = " ".join(_MARKUP.sub(" ", markdown).replace("|", " ; ").split())  # a cell ends a phrase
     found: dict[str, None] = {}
     for stated, unit in _STATED.findall(text):
         for number in re.findall(_NUMBER, stated):

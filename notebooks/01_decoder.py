@@ -13,9 +13,9 @@
 # token, and how much of that has it computed before?
 #
 # You cannot answer the second half without the first. So this lesson builds a decoder from its
-# parts, small enough to read in one sitting. Then it puts the weights of a real model in,
-# SmolLM2-135M, and lets it write. From then on every lesson of this book works on this decoder,
-# the module `kvbook/lessons/decoder.py`, and none changes it.
+# parts, small enough to read in one sitting. Then it puts in the weights of a real model,
+# [SmolLM2-135M](https://arxiv.org/abs/2502.02737), and lets it write. Every later lesson works on this
+# decoder, the module `kvbook/lessons/decoder.py`, and none changes it.
 
 # %% [markdown]
 # ## What you need
@@ -29,9 +29,9 @@
 # vectors of all tokens, passed on from block to block, are called the **residual stream**.
 # **Logits** are the scores that come out at the end: for each token, one per entry of the
 # vocabulary, saying which token might follow. The [notation](../book/notation.md) page lists the
-# names and has a glossary.
+# names and has a glossary. The [references](../book/references.md) list the papers.
 #
-# This is the whole machine. You build it from left to right:
+# This is the whole machine. You build it from left to right. At each + a result is added to the stream:
 #
 # ```text
 # ids ─ embed ─┬─ norm ─ attention ─ + ─┬─ norm ─ SwiGLU ─ + ─ … ─ norm ─ unembed ─ logits
@@ -45,7 +45,8 @@
 # Write down three guesses before you go on. The lesson computes all three.
 #
 # 1. SmolLM2-135M has 135 million weights. What share of them sits in attention?
-# 2. You shift a whole sentence 100 positions to the right. How much do its attention scores change?
+# 2. Attention gives each pair of tokens a score: how much one looks at the other. You shift a whole
+#    sentence 100 positions to the right. How much do its scores change?
 # 3. The model has a prompt of 5 tokens and is about to write its 16th new token. How many of the
 #    tokens that it processes in this one step has it processed before?
 
@@ -66,14 +67,15 @@ import time
 import ipywidgets
 import matplotlib.pyplot as plt
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.explorer.attention import AttentionExplorer
 from kvbook.models import smollm2
+from kvbook.prose import From, check
 
 plotting.use_style()
 device = "cuda" if torch.cuda.is_available() else "cpu"
 generator = torch.Generator().manual_seed(0)
-torch.manual_seed(0)  # for the weights of untrained modules
+_ = torch.manual_seed(0)  # for the weights of untrained modules
 
 # %% [markdown]
 # ## Build
@@ -81,9 +83,9 @@ torch.manual_seed(0)  # for the weights of untrained modules
 # ### The shape of a decoder
 #
 # Ten numbers fix a decoder. Attention runs several times in parallel in each layer; each time is
-# called a **head**. `n_heads` query heads share `n_kv_heads` key/value heads. Keep an eye on that
-# second number: it sets how large the cache will be. A shape that cannot work is refused here,
-# before any tensor exists.
+# called a **head**. `n_heads` query heads share `n_kv_heads` key/value heads (**KV heads** for
+# short). Keep an eye on that second number: it sets how large the cache will be. A shape that cannot
+# work is refused here, before any tensor exists.
 
 
 # %% tags=["export"]
@@ -137,12 +139,14 @@ except ValueError as error:
 # ### RMSNorm
 #
 # Each block adds to the residual stream, so the length of its vectors changes from block to
-# block. Before a block reads the stream, it brings every vector to the same length. RMSNorm divides by the root mean square,
+# block. Before a block reads the stream, it brings every vector to the same length.
+# [RMSNorm](https://arxiv.org/abs/1910.07467) divides by the root mean square,
 #
 # $$\operatorname{rms}(x) = \sqrt{\tfrac{1}{d}\textstyle\sum_i x_i^2 + \epsilon},$$
 #
-# and then scales each coordinate by a learned weight. No mean is subtracted. The sum is taken in
-# float32 whatever the model's type, because squares overflow early in half precision.
+# and then scales each coordinate by a learned weight. The small $\epsilon$ keeps it from dividing by
+# zero. The sum is taken in float32 whatever the model's type, because squares overflow early in
+# float16.
 
 
 # %% tags=["export"]
@@ -164,7 +168,8 @@ class RMSNorm(nn.Module):
 x = torch.randn(2, 5, tiny.dim, generator=generator)
 y = RMSNorm(tiny.dim, tiny.norm_eps)(x)
 torch.testing.assert_close(y.square().mean(-1), torch.ones(2, 5), atol=1e-4, rtol=0)
-torch.testing.assert_close(RMSNorm(tiny.dim, 1e-12)(50 * x), RMSNorm(tiny.dim, 1e-12)(x))
+longer = 50
+torch.testing.assert_close(RMSNorm(tiny.dim, 1e-12)(longer * x), RMSNorm(tiny.dim, 1e-12)(x))
 y.square().mean(-1)
 
 # %% [markdown]
@@ -175,14 +180,16 @@ y.square().mean(-1)
 # ### RoPE: where a token stands
 #
 # Attention, the next section, makes three short vectors of each token in each head: a **query**, a
-# **key** and a **value**. It compares queries with keys by dot products, and a dot product does not
-# know which token came first. Rotary position embedding (RoPE) tells it. It cuts the vector into
-# `head_dim / 2` pairs of numbers and turns pair $i$ by an angle: the token's position times the
+# **key** and a **value**. The score of two tokens is the dot product of the query of one and the key of
+# the other, and a dot product does not know which token came first.
+# [Rotary position embedding](https://arxiv.org/abs/2104.09864) (RoPE) tells it. It cuts queries and keys
+# into `head_dim / 2` pairs of numbers and turns pair $i$ by an angle: the token's position times the
 # frequency $\theta^{-2i/d}$, with $d$ for `head_dim`. The first pair turns fast, the last hardly at
 # all. SmolLM2 uses $\theta = 100{,}000$.
 #
-# Why turn? Rotate two arrows by the same angle, and the angle between them stays. So the dot
-# product of a query at position $m$ and a key at position $n$ depends on $m - n$ alone.
+# Why turn? Think of a pair as an arrow in the plane. Turn two arrows by the same angle, and the angle
+# between them stays. So the dot product of a query at position $m$ and a key at position $n$ depends on
+# $m - n$ alone.
 
 
 # %% tags=["export"]
@@ -201,7 +208,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 # %% [markdown]
 # Put one query at position 20 and one key at position 17, and take their dot product. Then shift
-# both by 100.
+# both by 100 positions.
 
 # %%
 q = torch.randn(1, 1, 1, 64, generator=generator)
@@ -216,15 +223,33 @@ def score(q_position: int, k_position: int) -> float:
     return float((turned[0] * turned[1]).sum())
 
 
-print(f"query at  20, key at  17: {score(20, 17):.3f}")
-print(f"query at 120, key at 117: {score(120, 117):.3f}")
-print(f"query at  20, key at  12: {score(20, 12):.3f}")
+shift = 100
+for places in ((20, 17), (20 + shift, 17 + shift), (20, 12)):
+    print("query at {:3}, key at {:3}:".format(*places), f"{score(*places):.3f}")
 assert abs(score(20, 17) - score(120, 117)) < 1e-3 < abs(score(20, 17) - score(20, 12))
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two circles, each with a query arrow and a key arrow. On the left the query stands at position 20 and the key at 17, on the right at 120 and 117. All arrows point elsewhere on the right, but the angle between query and key is the same."}}
+figure, panels = plt.subplots(1, 2, figsize=(7, 2.9))
+pair = 4
+for axes, places in zip(panels, ((20, 17), (20 + shift, 17 + shift)), strict=True):
+    axes.add_patch(plt.Circle((0, 0), 1, fill=False, color=plotting.colour("muted")))
+    for role, place in zip(("query", "key"), places, strict=True):
+        x, y = (float(part[..., pair]) for part in rope_angles(torch.tensor([[place]]), 64, 1e5))
+        axes.annotate("", (x, y), (0, 0), arrowprops={"color": plotting.colour(role), "width": 2})
+        side = {"ha": "right" if x < 0 else "left", "va": "bottom" if y > 0 else "top"}
+        axes.annotate(f"{role} at {place}", (1.04 * x, 1.04 * y), **side)
+    axes.set(xlim=(-2.2, 1.6), ylim=(-1.35, 1.15), aspect="equal")
+    axes.axis("off")
+title = "Shifted by 100, both arrows turn; the angle between them stays"
+figure.suptitle(title, x=0.02, ha="left", size=12, weight="bold")
+plt.show()
 
 # %% [markdown]
 # The shift changes nothing that you can see. Another distance gives another score. So a whole sentence
 # that moves 100 positions keeps all its scores: guess 2. Remember it when a cache has to say at
 # which position a key was stored.
+#
+# (In the picture query and key start from the same direction, and only one pair is drawn.)
 #
 # Two conventions exist for pairing the numbers: neighbours (0 and 1), or halves (0 and
 # `head_dim / 2`). Both work. But weights that were trained with one do not work with the other,
@@ -233,20 +258,20 @@ assert abs(score(20, 17) - score(120, 117)) < 1e-3 < abs(score(20, 17) - score(2
 # %% [markdown]
 # ### Attention, by hand first
 #
-# The query of token $i$ is compared with the key of every token $j$ up to $i$, itself included. The
-# scores go through softmax and become weights that sum to 1. The output is the mean of the values,
-# weighted so:
+# In [attention](https://arxiv.org/abs/1706.03762) the query of token $i$ is compared with the key of
+# every token $j$ up to $i$, itself included. The scores go through **softmax**, which makes positive
+# weights of them that sum to 1. The output is the mean of the values, weighted so:
 #
 # $$w_{ij} = \operatorname{softmax}_j\!\left(\frac{q_i \cdot k_j}{\sqrt{d}}\right), \qquad
 # y_i = \sum_{j \le i} w_{ij}\, v_j .$$
 #
-# A dot product of $d$ numbers grows with $\sqrt{d}$. Dividing by it keeps the scores in the range
-# where softmax still tells them apart. And a token must not look ahead: scores of later tokens are
-# set to $-\infty$ before the softmax, which makes their weights 0. That is the **causal mask**.
+# A dot product of $d$ random numbers grows with $\sqrt{d}$. Dividing by that keeps softmax from giving
+# nearly all weight to one key. And a token must not look ahead: scores of later tokens are set to
+# $-\infty$ before the softmax, which makes their weights 0. That is the **causal mask**.
 #
-# With `n_kv_heads` smaller than `n_heads`, several query heads share one key/value head. This is
-# **grouped-query attention** (GQA). In the tiny shape query heads 0 and 1 share key/value head 0,
-# heads 2 and 3 share head 1, heads 4 and 5 share head 2.
+# With `n_kv_heads` smaller than `n_heads`, several query heads share one KV head. This is
+# [grouped-query attention](https://arxiv.org/abs/2305.13245) (GQA). In the tiny shape query heads 0 and
+# 1 share KV head 0, heads 2 and 3 share KV head 1, and heads 4 and 5 share KV head 2.
 
 
 # %%
@@ -268,8 +293,7 @@ weights[0, 0].round(decimals=2)
 # One row per query, one column per key. Each row sums to 1, and the upper triangle is 0. The first
 # token can only look at itself.
 #
-# PyTorch computes the same in one call. `enable_gqa=True` lets the query heads share the
-# key/value heads.
+# PyTorch computes the same in one call. `enable_gqa=True` lets the query heads share the KV heads.
 
 # %%
 by_hand = weights @ v.repeat_interleave(tiny.n_heads // tiny.n_kv_heads, dim=1)
@@ -329,10 +353,10 @@ assert moved[:-1].max() < 1e-6 < moved[-1]
 # %% [markdown]
 # ### SwiGLU, the feed-forward network
 #
-# Attention mixes tokens. The feed-forward network works on each token alone: two matrices widen
-# the vector to `ffn_dim`. One of the two results passes through the smooth step
-# $\operatorname{silu}(x) = x\,/\,(1 + e^{-x})$ and is multiplied, number by number, with the other. A
-# third matrix brings the product back to `dim`.
+# Attention mixes tokens. The feed-forward network works on each token alone. Here it is a
+# [SwiGLU](https://arxiv.org/abs/2002.05202): two matrices widen the vector to `ffn_dim`. One of the
+# two results passes through the smooth step $\operatorname{silu}(x) = x\,/\,(1 + e^{-x})$ and is
+# multiplied, number by number, with the other. A third matrix brings the product back to `dim`.
 
 
 # %% tags=["export"]
@@ -386,9 +410,9 @@ class Block(nn.Module):
 
 # %% [markdown]
 # The decoder looks the ids up in a table, runs the blocks, and multiplies by the same table to get
-# logits: SmolLM2 *ties* the two. Most of its code works out positions and rejects bad input. If there
-# is a cache, the decoder asks it for the positions and tells it at the end how many tokens have
-# passed (`advance`); lesson 2 explains why.
+# logits (the unembedding): SmolLM2 [ties](https://arxiv.org/abs/1608.05859) the two. Most of its code
+# works out positions and rejects bad input. If there is a cache, the decoder asks it for the positions
+# and tells it at the end how many tokens have passed (`advance`); lesson 2 explains why.
 #
 # - `counts` is for batches whose texts differ in length. Fill the shorter ones up on the right with
 #   any id and say how many tokens of each are real. Causality does the rest: a real token never sees what
@@ -460,8 +484,9 @@ tuple(logits.shape), tuple(last.shape)
 #
 # Logits are scores, and you have to choose one token. The greedy way takes the highest. The other draws
 # from the softmax, after two changes. A **temperature** below 1 sharpens the distribution, above 1
-# it flattens it. **top-p** cuts off the tail: it keeps the likeliest tokens that together hold a
-# probability of $p$. The draw takes an explicit generator, so the same seed writes the same text.
+# it flattens it. [Top-p](https://arxiv.org/abs/1904.09751) cuts off the unlikely rest: it keeps the
+# likeliest tokens that together hold a probability of $p$. The draw takes an explicit generator, so the
+# same seed writes the same text.
 
 
 # %% tags=["export"]
@@ -491,7 +516,8 @@ draws = torch.cat(
 )
 assert sample(scores).item() == 0
 assert set(draws.flatten().tolist()) == {0, 1}
-scores.softmax(-1).round(decimals=2)
+likely = scores.softmax(-1)[0]
+likely.round(decimals=2)
 
 # %% [markdown]
 # The two likeliest tokens hold 64 % and 24 %. With `top_p=0.8` the first is not enough and the
@@ -538,10 +564,10 @@ generate(decoder, torch.tensor([[5, 17, 2]]), max_new_tokens=6).tolist()
 #
 # ### A real model goes in
 #
-# SmolLM2-135M is small, but nothing in it is a toy: it has the same parts as models a thousand
-# times its size, and its 9 query heads share 3 key/value heads. You get its weights as a dictionary
-# from name to tensor. Most were rounded to 4 bits to make the download small, and are turned back
-# into float32 here; the [licences](../book/licences.md) page says more.
+# SmolLM2-135M is small, but nothing in it is a toy: its parts are those of the Llama models, and its 9
+# query heads share 3 KV heads. You get its weights as a dictionary from name to tensor. Most were
+# rounded to 4 bits to make the download small, and are turned back into float32 here; the
+# [licences](../book/licences.md) page says more.
 
 # %%
 config = DecoderConfig(**smollm2.CONFIG)
@@ -549,6 +575,7 @@ model = Decoder(config)
 model.load_state_dict(smollm2.weights())
 model = model.to(device).eval().requires_grad_(False)
 tokenizer = smollm2.tokenizer()
+assert (config.n_heads, config.n_kv_heads, config.rope_theta) == (9, 3, 100_000)
 config
 
 # %% [markdown]
@@ -567,8 +594,8 @@ assert total == 134_515_008
 assert f"{parts['attention'] / total:.0%}" == "20%"
 
 # %% [markdown]
-# Attention has 20 % of the weights: guess 1. Its matrices make the keys and values that a cache
-# keeps. With many users those will take more memory than all the weights together.
+# Attention has 20 % of the weights: guess 1. Its matrices make the keys and values that a cache will
+# keep. With many users, those take more memory than all the weights together (lesson 3).
 #
 # The model reads ids, not letters. The tokenizer cuts a text into pieces that are in the vocabulary:
 
@@ -579,13 +606,14 @@ for i in tokenizer.encode("The capital of France is").ids:
 # %% [markdown]
 # ### Is it right?
 #
-# Fluent text proves little. The weights file (a GGUF) stores the rows of `q_proj` and `k_proj` in the
-# order that neighbouring pairs need: remember the two conventions. A loader that forgets to put
-# them back still writes grammatical sentences. So compare numbers. Here are logits that another
-# program computed from the same file: the library `transformers` 5.24.0, with its own reader and
-# its own decoder.
+# Fluent text proves little. The weights file (its format is llama.cpp's, GGUF) stores the rows of
+# `q_proj` and `k_proj` in the order that neighbouring pairs need: remember the two conventions. A loader
+# that forgets to put them back still writes grammatical sentences. So compare numbers. Here are logits
+# that another program computed from the same file: the library transformers 5.24.0, with its own reader
+# and its own decoder.
 
 # %%
+assert smollm2.reference()["transformers"] == "5.24.0"
 reference = smollm2.reference()["logits"]
 ids = torch.tensor([reference["ids"]], device=device)
 with torch.no_grad():
@@ -631,7 +659,7 @@ assert off_by > 10
 assert agree < 0.5
 
 # %% [markdown]
-# From the text alone you could not tell; the wrong one reads better. The logits tell at once.
+# From the text alone you could not tell: the wrong one reads no worse. The logits tell at once.
 
 # %% [markdown]
 # ### It writes
@@ -656,9 +684,10 @@ print(tokenizer.decode(answer[0, chat.shape[1] :].tolist()))
 # The sentences are well formed. Whether they are true is another matter: this is a very small
 # model.
 #
-# Temperature and top-p are best understood by moving them. The next cell needs a kernel, so it
-# shows nothing on the published page. Run the notebook and move the sliders: each move runs the
-# real model again, draws the probabilities of the next token, and writes a continuation.
+# Temperature and top-p are best understood by moving them. That takes a **kernel**, the process behind
+# a notebook that runs its cells, so the published page shows nothing here. Run the notebook and move the
+# sliders: each move runs the real model again, draws the probabilities of the next token, and writes a
+# continuation.
 
 # %%
 shown = {}
@@ -716,8 +745,9 @@ assert back == at_first  # the same seed, the same text
 # %% [markdown]
 # ### How much work is a token?
 #
-# Each step of `generate` feeds the whole text. Count what that means: a hook on one key projection
-# sees how many tokens pass through it. The prompt has 5 tokens; write 16.
+# Each step of `generate` feeds the whole text. Count what that means. A **hook** is a function that
+# PyTorch calls whenever a module has run; on one key projection it sees how many tokens pass through.
+# The prompt has 5 tokens; write 16.
 
 # %%
 prompt = torch.tensor([tokenizer.encode("A cache is a small").ids], device=device)
@@ -725,14 +755,15 @@ processed = []
 hook = model.blocks[0].attention.k_proj.register_forward_hook(
     lambda module, inputs, output: processed.append(inputs[0].shape[1])
 )
-text = generate(model, prompt, 16)
+written = 16
+text = generate(model, prompt, written)
 hook.remove()
 print(tokenizer.decode(text[0].tolist()))
 print("tokens processed at each step:", processed)
 print("in all:", sum(processed))
 
 # %%
-fresh = [processed[0]] + [1] * 15
+fresh = [processed[0]] + [1] * (written - 1)
 repeated = sum(processed) - sum(fresh)
 assert prompt.shape[1] == 5
 assert processed[-1] == 20
@@ -867,8 +898,8 @@ AttentionExplorer(weights, tokens, presets=presets, compute=watch, **start["what
 # - You can say what some heads look at. One looks at the token before. One finds the earlier copy of
 #   the same word. One looks at what followed that copy, which is a way to guess what comes next.
 # - On average over all 270 heads and all later tokens, 51 % of the attention rests on the first token,
-#   a mere "The". Xiao et al. ([references](../book/references.md)) call it an attention sink: a place
-#   for attention that is wanted nowhere else. Lesson 9 will show what happens when you throw it away.
+#   a mere "The". [Xiao et al. (2023)](https://arxiv.org/abs/2309.17453) call it an **attention sink**: a
+#   place for attention that is wanted nowhere else. Lesson 9 shows what happens when you throw it away.
 #
 # What this does not show: that a head *does* what its pattern looks like. One sentence of 17 tokens
 # is an example, not a proof. The explorer rounds each weight to 8 bits.
@@ -876,9 +907,9 @@ AttentionExplorer(weights, tokens, presets=presets, compute=watch, **start["what
 # %% [markdown]
 # ## Check yourself
 #
-# Try each before you unfold the answer. The answers run as they stand, in a new cell.
+# Try each before you unfold the answer. The code of an answer runs as it stands, in a new cell.
 #
-# **1. More heads.** SmolLM2 has 3 key/value heads for 9 query heads. How many weights would one
+# **1. More heads.** SmolLM2 has 3 KV heads for 9 query heads. How many weights would one
 # layer's attention have with 9?
 #
 # <details>
@@ -932,8 +963,8 @@ AttentionExplorer(weights, tokens, presets=presets, compute=watch, **start["what
 # <details>
 # <summary>Answer</summary>
 #
-# Nothing: the logits agree. All distances stayed the same, and RoPE shows attention nothing else. A test that
-# can fail moves *some* of the tokens.
+# Nothing: the logits agree. All distances stayed the same, and RoPE shows attention nothing else. A test
+# that can fail moves *some* of the tokens.
 #
 # ```python
 # import torch
@@ -978,14 +1009,45 @@ AttentionExplorer(weights, tokens, presets=presets, compute=watch, **start["what
 # Your three guesses, once more: 20 % of the weights sit in attention; a shift by 100 positions changes
 # no score; the 16th step processes 20 tokens, 19 of which it had processed before.
 #
-# Each lesson adds a line to this ledger.
-#
-# | Lesson | Bytes per token | Tokens in step 16 | What runs out |
-# |---|---|---|---|
-# | 1. A decoder | 0 | 20 | time |
-#
+# Each change that a lesson makes adds a line to this ledger. What runs out here is time.
+
+# %%
+ledger.show(1)
+
+# %% [markdown]
 # ## Next
 #
 # Of the 20 tokens in the last step, 19 had been processed before. Did the model learn anything new about
-# them? If not, what exactly would you have to keep, and where, so that the step could be
-# fed one token and still give the same logits? Lesson 2 finds out, and counts what it saves.
+# them? If not, what exactly would you have to keep, and where, so that the step could be fed one token
+# and still give the same logits? [Lesson 2](02_cache.ipynb) finds out, and counts what it saves.
+
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+check(
+    {
+        "93 MB": smollm2.ARCHIVE.wheel_nbytes / 1e6,
+        "100 positions": shift,
+        "5 tokens": prompt.shape[1],
+        "50 times": longer,
+        "9 query heads": config.n_heads,
+        "3 KV heads": config.n_kv_heads,
+        "49,152 tokens": config.vocab_size,
+        "64 %": 100 * likely[0],
+        "24 %": 100 * likely[1],
+        "4 bits": From("kvbook/models/PROVENANCE.md: Q4_1"),
+        "20 %": 100 * parts["attention"] / total,
+        "20 tokens": processed[-1],
+        "16 steps": len(processed),
+        "16 times": max(times) / min(times),
+        "270 heads": config.n_layers * config.n_heads,
+        "51 %": 100 * on_first,
+        "17 tokens": n,
+        "8 bits": From("kvbook.explorer.attention.quantise: uint8"),
+        "884,736 weights": sum(w.numel() for w in model.blocks[0].attention.parameters()),
+    }
+)

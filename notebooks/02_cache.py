@@ -12,10 +12,10 @@
 # **The question.** The decoder of lesson 1 processes the whole text again for every token that it
 # writes. Which of its results may be kept, and what does keeping them really save?
 #
-# The answer is the KV cache: keep the keys and values of every token, and feed only the newest one.
-# This lesson first checks that this is safe. Then it builds two caches, counts the tokens they save
-# from being processed again, and looks at the clock. The count and the clock will not agree, and the
-# reason matters for the rest of the book.
+# The answer is the **KV cache** ([Pope et al. 2022](https://arxiv.org/abs/2211.05102)): keep
+# the keys and values of every token, and feed only the newest one. This lesson first checks that this is
+# safe. Then it builds two caches, counts the tokens they save from being processed again, and looks at
+# the clock. The count and the clock will not agree, and the reason matters for the rest of the book.
 
 # %% [markdown]
 # ## What you need
@@ -32,8 +32,8 @@
 #    tokens change? And if there were no causal mask?
 # 2. A prompt of 5 tokens, 64 new ones. Without a cache, how many tokens does each layer process in
 #    all, counting a token again each time it is processed? With one?
-# 3. By which factor does the clock speed up one step, when 16 tokens are there already and when 768
-#    are?
+# 3. By which factor does a cache shorten the time of one step, when 16 tokens are there already? And
+#    when 768 are?
 # 4. How many bytes does the cache of SmolLM2-135M hold per token, in float32?
 
 # %% tags=["export"]
@@ -56,6 +56,7 @@ from kvbook import plotting
 from kvbook.explorer.stepper import TokenStepper
 from kvbook.lessons.decoder import Decoder, generate
 from kvbook.models import smollm2
+from kvbook.prose import check
 
 plotting.use_style()
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -69,10 +70,11 @@ n_layers = config.n_layers
 # ### Is it safe?
 #
 # To reuse a key, you must know that it would come out the same again. So record the keys and values
-# of every layer, once for a text and once for the same text with one token more. The recorder
+# of every layer, once for a text and once for the same text with one token more. The recorder below
 # stands where a cache would: the decoder calls `positions`, `attend` and `advance` on whatever it is
-# given as `cache`. (This place, where decoder and cache meet, is the book's **seam**.) This one writes down the keys and values it sees but never hands back old ones,
-# and it can take the causal mask away.
+# given as `cache`. (This place, where decoder and cache meet, is the book's **seam**.) The recorder
+# writes down the keys and values it sees but never hands back old ones, and it can take the causal mask
+# away.
 
 
 # %%
@@ -98,6 +100,8 @@ class Recorder:
 
 reference = smollm2.reference()["greedy"]
 story = torch.tensor([reference["ids"]], device=device)  # 5 tokens of prompt, 64 that followed
+prompt, written = story[:, :5], story.shape[1] - 5
+assert written == 64
 
 
 # %%
@@ -137,10 +141,10 @@ assert (without_mask[1:] > 0.01).all()
 # ### What a cache must do
 #
 # Some words first. A batch holds several **sequences**, one for each user. For each token of a
-# sequence, a layer makes a key and a value in every key/value head. Together they are the token's
-# **rows**. A **slot** is the place in the cache where the rows of one token lie, and the **capacity**
-# is the number of slots for each sequence. The first pass, over the prompt, is the **prefill**; each
-# later pass, over one new token, is a **decode step**.
+# sequence, a layer makes a key and a value in every KV head. Together they are the token's **rows**. A
+# **slot** is the place in the cache where the rows of one token lie, and the **capacity** is the
+# number of slots for each sequence. The first pass, over the prompt, is the **prefill**; each later
+# pass, over one new token, is a **decode step**.
 #
 # In one forward pass the decoder and the cache talk like this:
 #
@@ -158,8 +162,15 @@ assert (without_mask[1:] > 0.01).all()
 # part of it that is filled with tokens.
 #
 # Sequences in a batch may differ in length. Sequence $i$ holds `lengths[i]` tokens, and the token at
-# position $p$ always lies in slot $p$. So the mask is one comparison: a query at position
-# $p$ sees slot $j$ if $j \le p$.
+# position $p$ always lies in slot $p$:
+#
+# ```text
+# slot                      0   1   2   3   4   5     capacity 6
+# sequence 0, length 4    [row row row row  .   . ]   its next token goes to slot 4
+# sequence 1, length 2    [row row  .   .   .   . ]   its next token goes to slot 2
+# ```
+#
+# So the mask is one comparison: a query at position $p$ sees slot $j$ if $j \le p$.
 
 
 # %% tags=["export"]
@@ -329,8 +340,8 @@ def check_rows(cache: KVCache, layer: int, k: Tensor, v: Tensor) -> None:
 # %% [markdown]
 # Where sequences differ in length, their new rows go to different slots. And the slots behind the end
 # of a shorter sequence hold whatever was there before. The mask hides them, but a mask is not enough:
-# a hidden value gets the weight 0, and 0 times NaN is NaN. So these slots are cleared. Where all sequences have the
-# same length, the new rows are one slice.
+# a hidden value gets the weight 0, and 0 × NaN is NaN. So these slots are cleared. Where all sequences
+# have the same length, the new rows are one slice.
 
 
 # %% tags=["export"]
@@ -355,8 +366,8 @@ def put(rows: Tensor, new: Tensor, lengths: Tensor) -> None:
 # %% [markdown]
 # ### The growing cache
 #
-# The first cache is the one you would write on a napkin: join the new rows to the old ones. It holds
-# exactly what it needs. The price: `torch.cat` makes a new tensor each time and copies all old rows.
+# The first cache is the simplest: join the new rows to the old ones. It holds exactly what it needs.
+# The price: `torch.cat` makes a new tensor each time and copies all old rows.
 
 
 # %% tags=["export"]
@@ -449,8 +460,9 @@ for kind in (GrowingCache, PreallocatedCache):
 # %%
 two = torch.stack([story[0, :8], story[0, 20:28]])
 cache = PreallocatedCache(config, batch=2, capacity=8, device=device)
+counts = torch.tensor([7, 4])
 with torch.no_grad():
-    model(two[:, :7], cache, counts=torch.tensor([7, 4]))
+    model(two[:, :7], cache, counts=counts)
     newest = torch.stack([two[0, 7:8], two[1, 4:5]])
     together = model(newest, cache)
     alone = [model(two[:1, :8])[:, -1:], model(two[1:, :5])[:, -1:]]
@@ -484,9 +496,8 @@ weights @ values
 #
 # ### The tokens processed
 #
-# A hook is a function that PyTorch calls whenever a module runs. Hooks on the key projections of all
-# layers count the tokens that pass through. Write 64 tokens after a prompt of 5, without a cache and
-# with one.
+# As in lesson 1, hooks count the tokens that pass through a key projection, this time in every layer.
+# Write 64 tokens after a prompt of 5, without a cache and with one.
 
 
 # %%
@@ -499,7 +510,7 @@ def count_positions(cache) -> tuple[Tensor, list[list[int]]]:
         )
         for i, block in enumerate(model.blocks)
     ]
-    text = generate(model, story[:, :5], 64, cache)
+    text = generate(model, prompt, written, cache)
     for hook in hooks:
         hook.remove()
     return text, seen
@@ -509,7 +520,8 @@ plain_text, without_cache = count_positions(None)
 cached_text, with_cache = count_positions(PreallocatedCache(config, capacity=68, device=device))
 print("without a cache:", sum(without_cache[0]), "tokens per layer")
 print("with a cache:   ", sum(with_cache[0]), "tokens per layer")
-print(f"ratio:           {sum(without_cache[0]) / sum(with_cache[0]):.2f}")
+ratio = sum(without_cache[0]) / sum(with_cache[0])
+print(f"ratio:           {ratio:.2f}")
 
 # %%
 assert plain_text.equal(cached_text)
@@ -517,23 +529,24 @@ assert plain_text[0].tolist() == reference["ids"]  # what transformers writes, t
 assert {sum(layer) for layer in without_cache} == {2336}
 assert {sum(layer) for layer in with_cache} == {68}
 assert (without_cache[0][15], with_cache[0][15]) == (20, 1)  # step 16
-assert f"{2336 / 68:.2f}" == "34.35"
+assert f"{ratio:.2f}" == "34.35"
 
 # %% [markdown]
-# That was guess 2: 2,336 against 68, which is 34.35 times less, for the same text to the letter.
-# With a cache each token is processed once. The 64th new token is chosen but never fed, so it is 68
-# and not 69.
+# That was guess 2: 2,336 against 68, or 34.35 times as many, for the same text to the letter. With a
+# cache each token is processed once. The 64th new token is chosen but never fed, so it is 68 and not
+# 69.
 
 # %% [markdown]
 # ### The memory
 #
-# Keeping costs memory. Each token leaves a key and a value in each layer, for each of the 3
-# key/value heads, 64 numbers of 4 bytes.
+# Keeping costs memory. Each token leaves a key and a value in each layer and in each of the 3 KV heads:
+# 64 numbers of 4 bytes each.
 
 # %%
-per_token = 2 * n_layers * config.n_kv_heads * config.head_dim * 4
+value_nbytes = torch.float32.itemsize  # 4
+per_token = 2 * n_layers * config.n_kv_heads * config.head_dim * value_nbytes
 cache = PreallocatedCache(config, capacity=68, device=device)
-generate(model, story[:, :5], 64, cache)
+generate(model, prompt, written, cache)
 assert cache.nbytes_used == cache.nbytes == 68 * per_token
 assert per_token == 46_080
 print(f"one token: {per_token:,} bytes; 68 tokens: {cache.nbytes:,} bytes")
@@ -557,7 +570,7 @@ def whole_run(cache) -> float:
     if cache is not None:
         cache.reset()
     start = time.perf_counter()
-    generate(model, story[:, :5], 64, cache).cpu()
+    generate(model, prompt, written, cache).cpu()
     return time.perf_counter() - start
 
 
@@ -641,13 +654,13 @@ plt.show()
 # %% [markdown]
 # At 16 tokens a step without a cache sends 16 times as many tokens through the layers, at 768 tokens 768
 # times. (The last multiplication, by the vocabulary, is done for one token either way.) The clock gains
-# far less, and it gains more the longer the text. That was guess 3; read your two factors off the table.
+# far less, and it gains more the longer the text. That was guess 3; read the two factors off the table.
 #
 # Why so little at first? Every step waits for two things, with a cache or without.
 #
 # - **It reads all weights**, 538 MB here, to process even one token. To process 16 tokens it reads
-#   the weights of each layer once and uses them 16 times. Arithmetic is cheap while the weights
-#   come in.
+#   the weights of each layer once and uses them 16 times. While the weights come in, there is time
+#   for the arithmetic of more than one token.
 # - **It pays for every call.** PyTorch takes some time to start each operation, whether it works on
 #   one token or on a thousand.
 #
@@ -720,9 +733,9 @@ TokenStepper(
 # one token are computed and the others are read. And the bytes only ever grow: nothing is given back
 # while the text goes on.
 #
-# If you run this notebook yourself, you can also choose the context, the tokens already there, and time it. The next cell runs the
-# model both ways each time you move the slider. That takes a *kernel*, the process behind a notebook
-# that runs its cells. On the published page there is none, so nothing is shown here.
+# If you run this notebook yourself, you can also choose the **context**, the tokens already there, and
+# time it: the model runs both ways each time you move the slider. That takes a kernel, so the published
+# page shows nothing here.
 
 # %%
 measured = {}
@@ -760,7 +773,7 @@ assert moved == {"context": 128, "held": [128]}
 # ## Check yourself
 #
 # The first three are bugs that are easy to make and hard to see. Real projects had the first two and a
-# close relative of the third; the answers say which. Find out what each does, then unfold.
+# close relative of the third; the answers link to them. Find out what each does, then unfold.
 #
 # **1. The wrong mask.** A prompt comes in two pieces. For the second piece the cache calls attention with
 # `is_causal=True`. What goes wrong, and which test finds it?
@@ -771,7 +784,7 @@ assert moved == {"context": 128, "held": [128]}
 # `is_causal` aligns the mask at the top left, as if the piece stood at position 0. Its first query sees
 # one key of the whole past. A test that feeds the prompt in one piece cannot find this, because then
 # both masks agree. Feed it in two. The other queries are wrong, too: of 9 keys the last one sees 5, and
-# its own is not among them. PyTorch documents the alignment and discusses changing it
+# its own is not among them. PyTorch documents the alignment (2.13.0) and discusses changing it
 # ([pytorch#108108](https://github.com/pytorch/pytorch/issues/108108)); ExecuTorch's reference cache
 # and the ONNX `Attention` operator had to be fixed for it
 # ([executorch#21749](https://github.com/pytorch/executorch/pull/21749),
@@ -849,8 +862,8 @@ assert moved == {"context": 128, "held": [128]}
 # <summary>Answer</summary>
 #
 # At position 1, the second token. The first attends to itself within its own pass; the second misses it.
-# (The code imitates this by hiding the first row.) A course's cache had the mirror image of this bug: the newest token's own row was left out, and the very first
-# step found no key at all
+# (The code imitates this by hiding the first row.) A course's cache had the mirror image of this bug: the
+# newest token's own row was left out, and the very first step found no key at all
 # ([cs249r_book#1953](https://github.com/harvard-edge/cs249r_book/pull/1953)).
 #
 # ```python
@@ -878,8 +891,8 @@ assert moved == {"context": 128, "held": [128]}
 #
 # </details>
 #
-# **4. How much does the growing cache copy?** It writes 64 tokens after a prompt of 5, so it makes 63 steps after the prefill.
-# How many old rows does it copy per layer, for K alone?
+# **4. How much does the growing cache copy?** It writes 64 tokens after a prompt of 5, so it makes 63
+# steps after the prefill. How many old rows does it copy per layer, for K alone?
 #
 # <details>
 # <summary>Answer</summary>
@@ -922,5 +935,36 @@ assert moved == {"context": 128, "held": [128]}
 # ## Next
 #
 # You traded work for memory. For this small model a token costs 46,080 bytes. What does it cost for
-# the models that people serve, and how soon does the cache outgrow the weights? Lesson 3 writes the
-# bill.
+# the models that people serve, and how soon does the cache outgrow the weights?
+# [Lesson 3](03_cost.ipynb) writes the bill.
+
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+check(
+    {
+        "30 layers": n_layers,
+        "5 tokens": prompt.shape[1],
+        "16 tokens": contexts[0],
+        "768 tokens": contexts[-1],
+        "68 positions": fed.shape[1],
+        "7 tokens": counts[0],
+        "64 tokens": written,
+        "34.35 times": ratio,
+        "3 KV heads": config.n_kv_heads,
+        "4 bytes": value_nbytes,
+        "46,080 bytes": per_token,
+        "16 times": contexts[0],
+        "768 times": contexts[-1],
+        "538 MB": weights_nbytes / 1e6,
+        "8,192 tokens": config.max_seq_len,
+        "377 MB": config.max_seq_len * per_token / 1e6,
+        "63 steps": written - 1,
+        "67 rows": fed.shape[1] - 1,
+        "2,336 tokens": sum(without_cache[0]),
+    }
+)

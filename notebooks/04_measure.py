@@ -13,24 +13,25 @@
 # machine? And if not, where is every other byte?
 #
 # A formula that is right about tensors can still be wrong about the machine. Between your tensor and
-# the memory stand an allocator, a C library or a driver, and each rounds up, keeps something back, or
-# needs room for a moment. You will predict, then ask each of them. Where no GPU is at hand you ask
-# the same questions of main memory.
+# the memory stand other programs: an **allocator**, which gives out memory piece by piece (on the CPU the
+# C library's, on a GPU PyTorch's), and the operating system or the GPU's driver below it. Each rounds
+# up, keeps something back, or needs room for a moment. You will predict, then ask each of them. Where no
+# GPU is at hand you ask the same questions of main memory.
 
 # %% [markdown]
 # ## What you need
 #
 # [Lesson 2](02_cache.ipynb) for its two caches, [lesson 3](03_cost.ipynb) for the formula, and Linux.
-# You need no GPU and no weights. With a GPU the same cells ask it, too. The lesson runs in about a
-# minute on two CPU cores.
+# You need no GPU and no weights. With a GPU the same cells ask the GPU instead. The lesson runs in about
+# a minute on two CPU cores.
 
 # %% [markdown]
 # ## Predict
 #
 # All caches here have the shape of SmolLM2-135M: 30 layers, 3 KV heads of 64.
 #
-# 1. From a cache with room for 1,024 tokens you keep a view of the last 16, and drop the cache. What
-#    share of its memory is still taken?
+# 1. From a cache with room for 1,024 tokens you keep a view of the last 16 (a slice), and drop the
+#    cache. What share of its memory is still taken?
 # 2. A cache of 94 MB is created but still empty. By how much has the process grown? And when the
 #    cache is full?
 # 3. The growing cache makes a new tensor before it drops the old one. By how much does it exceed its
@@ -64,9 +65,10 @@ from kvbook.lessons.cache import PreallocatedCache
 from kvbook.lessons.cost import token_nbytes
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.measure import record
-from kvbook.measure.points import fill
+from kvbook.measure.points import LEAD, STEPS, fill
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
+from kvbook.prose import From, check
 
 plotting.use_style()
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -120,32 +122,35 @@ def held_nbytes(obj: Any) -> int:
 
 
 # %% [markdown]
-# Now guess 1. Count the elements of the view, as many programs do, and then weigh it.
+# Now guess 1. First count the elements of the views, for K and for V, and then weigh them.
 
 # %%
-cache = PreallocatedCache(config, capacity=1024, device=device)
+capacity = 1024
+cache = PreallocatedCache(config, capacity=capacity, device=device)
 print(f"the cache: {held_nbytes([cache.k, cache.v]):,} bytes")
 recent = [cache.k[:, :, :, -16:], cache.v[:, :, :, -16:]]
 del cache
 counted = sum(view.numel() * view.element_size() for view in recent)
 print(f"counting the elements of the views: {counted:,} bytes")
 print(f"what they hold: {held_nbytes(recent):,} bytes")
+under_reported = held_nbytes(recent) / counted
 assert counted == 16 * 46_080
-assert held_nbytes(recent) == 1024 * 46_080 == 64 * counted
+assert (held_nbytes(recent), under_reported) == (1024 * 46_080, 64)
 
 # %% [markdown]
 # All of it stays: 64 times what a count of elements reports. A view is cheap to make and expensive to
 # keep. To let the rest go you must copy: `clone()`.
 #
 # A whole cache weighs a little more than its keys and values. `lengths` is a tensor, too: 8 bytes for
-# each sequence. This book calls that book-keeping, and names it.
+# each sequence. This book calls that **book-keeping**, and counts it apart.
 
 # %%
 cache = PreallocatedCache(config, batch=3, capacity=1024, device=device)
 predicted = spec.nbytes(1024, batch=3, cache_dtype="float32")
 print(f"predicted {predicted:,}, held {held_nbytes(cache):,}: {held_nbytes(cache.lengths)} more")
 assert predicted == 3 * 1024 * token_nbytes(30, 3, 64, 4)
-assert held_nbytes(cache) == predicted + 3 * 8
+length_nbytes = cache.lengths.element_size()
+assert held_nbytes(cache) == predicted + 3 * 8 == predicted + 3 * length_nbytes
 
 # %% [markdown]
 # ### What the process takes
@@ -177,23 +182,25 @@ fill(PreallocatedCache(config, capacity=8), 8, piece=4)
 
 # %% tags=["nbval-ignore-output"]
 start = resident_nbytes(trim=True)
-cache = PreallocatedCache(config, capacity=2048)
+cache = PreallocatedCache(config, capacity=2 * capacity)
 empty = resident_nbytes() - start
-fill(cache, 2048, piece=512)
+fill(cache, 2 * capacity, piece=512)
 full = resident_nbytes(trim=True) - start
 print(f"storages: {held_nbytes(cache) / MB:.1f} MB")
 print(f"resident: {empty / MB:.1f} MB more when created, {full / MB:.1f} MB more when filled")
 
 # %%
-assert held_nbytes(cache) == 94_371_840 + 8
+on_cpu = held_nbytes(cache)
+assert on_cpu == 94_371_840 + 8
 assert abs(empty) < 0.1 * held_nbytes(cache)
 assert abs(full / held_nbytes(cache) - 1) < 0.1
 del cache
 
 # %% [markdown]
-# Guess 2: creating the cache takes next to nothing, filling it takes all of it. `torch.empty` only reserves addresses.
-# The system hands out a page when it is first written. So an engine may "fit" on a CPU at the start
-# and die at noon. A measurement must fill what it measures. (A GPU hands out memory at once.)
+# Guess 2: creating the cache takes next to nothing, filling it takes all of it. `torch.empty` only
+# reserves addresses. The system hands out a **page**, a piece of some kB, when it is first written. So an
+# engine may "fit" on a CPU at the start and die at noon. A measurement must fill what it measures. (A GPU
+# hands out memory at once.)
 #
 # This notebook's process has a past: pages that were freed and are used again. A clean figure needs a
 # fresh process, so from here on each cache gets one.
@@ -201,11 +208,17 @@ del cache
 # %% [markdown]
 # ### What the GPU takes
 #
-# On a GPU four book-keepers stand in a row. (What follows was read in the source of PyTorch's allocator,
-# `CUDACachingAllocator.cpp`, and not run for this page.) Your tensors **requested** some bytes. The allocator rounds: up to 512 bytes for a tensor below 1 MiB. A larger one gets a part of a piece, and if 1 MiB or
-# less would be left over, all of it; so **allocated** can be up to 1 MiB more for each such tensor. The allocator
-# gets its pieces from the driver and keeps them: that is **reserved**. The driver sees these pieces, the CUDA context of some hundred MB, and
-# all other processes. `nvidia-smi` shows the driver's view, which is why it never agrees with your sum.
+# On a GPU four counts stand in a row. (What follows was read in the source of PyTorch's allocator,
+# `CUDACachingAllocator.cpp`, with its constants as of PyTorch 2.13.0, and not run for this page.)
+#
+# - **requested**: what your tensors asked for.
+# - **allocated**: what they got. The allocator rounds up to a multiple of 512 bytes. A tensor above 1 MiB
+#   gets a part of a larger piece, and if 1 MiB or less would be left over, all of it.
+# - **reserved**: the pieces that the allocator has from the driver. It keeps them when tensors die.
+# - **used**: what the driver has given out, to all processes. Beside those pieces that is each process's
+#   CUDA context, the driver's own data.
+#
+# `nvidia-smi` shows the last, which is why it does not agree with your sum.
 
 
 # %% tags=["export"]
@@ -237,11 +250,11 @@ assert len(cuda_nbytes()) == (5 if device == "cuda" else 0)
 # %% [markdown]
 # ### What a moment takes
 #
-# The last thing to know is the **transient**: memory that is taken and given back within a step. It decides
-# whether the step succeeds, and no figure taken afterwards shows it. PyTorch lets you stand
-# between the program and its operations. This watcher adds each new storage, subtracts each one that
-# dies, and keeps the maximum. It also counts what is written by the operations that caches use to
-# store rows.
+# The last thing to know is the **transient**: memory that is taken and given back within a step. It
+# decides whether the step succeeds, and no figure taken afterwards shows it. PyTorch lets you stand
+# between the program and its operations (a *dispatch mode*). This watcher adds each new storage,
+# subtracts each one that dies, and keeps the maximum. It also counts what is written by the operations
+# that caches use to store rows.
 
 
 # %% tags=["export"]
@@ -295,8 +308,8 @@ assert (watch.peak, watch.live, watch.written) == (12_000, 0, 8_000)
 #
 # ### Cache by cache
 #
-# Fill caches of several kinds, precisions, lengths and batches, each in a fresh process, and hold what
-# they take against lesson 3's prediction.
+# Fill caches of several kinds, precisions, lengths and batches, each in a fresh process, and compare what
+# they take with lesson 3's prediction.
 
 # %%
 base = {"what": "grid", "model": "smollm2-135m", "device": device}
@@ -331,7 +344,8 @@ for job, found in measured:
     print(f"{label(job)}:{before:13.1%}{after:14.1%}")
 
 # %%
-bound = 0.01 if device == "cuda" else 0.05
+gpu_bound, cpu_bound = 0.01, 0.05
+bound = gpu_bound if device == "cuda" else cpu_bound
 for _, found in measured:
     assert found["predicted"] > 64 * MB
     assert abs(found[names[1]] / found["predicted"] - 1) < bound
@@ -353,24 +367,23 @@ axes.legend(loc="upper left", bbox_to_anchor=(0, -0.15), ncols=2)
 plt.show()
 
 # %% [markdown]
-# Storages match to the byte, beside the 8 bytes per sequence that were named. And the process occupies
+# Storages match to the byte, beside the 8 bytes of book-keeping per sequence. And the process occupies
 # what the storages say, within 5 %, asserted for every cache. (On a GPU the same cell asserts what was
-# requested, within 1 %; it was not run on one for this page.) The second column, `resident`, is after
-# `malloc_trim`. What it has above 100 % is not itemised: Python's objects, and code that is loaded on first use.
+# requested, within 1 %; it was not run on one for this page.) That is the second column, `resident`,
+# after `malloc_trim`. What it has above the prediction is not itemised: Python's objects, and code that
+# is loaded on first use.
 #
-# The first column, `resident_raw`, is before `malloc_trim`, and it is the surprise. All caches dropped the rows that
-# were fed to them, and the growing one dropped a tensor with every piece. The C library kept some of that
-# memory: read off how much. It is not lost, and it is not
-# the cache's. It is what a process looks like from outside. PyTorch's allocator on a GPU
-# does the same on purpose: `reserved` over `allocated`. So do not read a cache's size off `top` or
-# `nvidia-smi`.
+# The first column, `resident_raw`, is before `malloc_trim`, and it is the surprise. All caches dropped the
+# rows that were fed to them, and the growing one dropped a tensor with every piece. The C library kept
+# some of that memory: read off how much. It is not lost, and it is not the cache's. It is what a process
+# looks like from outside. PyTorch's allocator on a GPU does the same on purpose: that is `reserved`
+# beyond `allocated`. So do not read a cache's size off `top` or `nvidia-smi`.
 
 # %% [markdown]
 # ### Growing against preallocated
 #
-# Two claims are often made about a cache that grows by `torch.cat`: it needs twice its memory, and it
-# copies too much. Check both. First the bytes written, counted, while one token after the other comes
-# in.
+# Two things can be said against a cache that grows by `torch.cat`: it needs twice its memory, and it
+# copies too much. Check both. First count the bytes written while one token after the other comes in.
 
 # %%
 base = {"model": "smollm2-135m", "device": device, "dtype": "float16"}
@@ -389,14 +402,16 @@ for context in (64, 256):
 
 # %% [markdown]
 # The preallocated cache writes each row once. The growing one writes $1 + 2 + \dots + n$ rows to hold
-# $n$: half of $n^2$, so at 256 tokens 128.5 times as much. Four times the text, about sixteen
+# $n$: about half of $n^2$, so at 256 tokens 128.5 times as much. Four times the text, about sixteen
 # times the copying.
 #
-# Now the worst moment of one step: first by the tensors that are alive, then by what the process has taken while
-# the last 45 tokens came one by one. And the time of a step.
+# Now the worst moment of one step: first by the tensors that are alive, then by what the process has
+# taken while the last 45 tokens came one by one. And the time of a step.
 
 # %%
-assert written["growing", 256] / written["preallocated", 256] == 128.5
+copied = written["growing", 256] / written["preallocated", 256]
+assert copied == 128.5
+assert LEAD + STEPS == 45
 assert round(written["growing", 256] / written["growing", 64]) == 16
 jobs = [
     {**base, "what": "step", "kind": kind, "context": context, "batch": 4}
@@ -429,14 +444,15 @@ for (kind, context), found in steps.items():
 assert all(len(found["seconds"]) == 5 for found in steps.values())
 
 # %% [markdown]
-# Guess 3 has two answers. By its **tensors** the growing cache exceeds its size by a sixtieth. `torch.cat` runs
-# layer by layer, for K and then for V. While it runs, one old tensor stands beside its successor: one of 2 × 30. They
-# would double only if the whole cache were a single tensor, as in the next cell. (The preallocated cache
-# needs a few bytes for slot numbers and a mask.)
+# Guess 3 has two answers. By its **tensors** the growing cache exceeds its size by a sixtieth. `torch.cat`
+# runs layer by layer, for K and then for V. While it runs, one old tensor stands beside its successor: one
+# of 2 × 30. The cache would double only if it were a single tensor, as in the next cell. (The
+# preallocated cache needs a few bytes for slot numbers and a mask.)
 #
-# By its **process** it can be much more: see the second table. Each new tensor is a row longer than the one that
-# was dropped, so it does not fit into the hole, and the C library keeps the holes. How many depends on
-# the sizes and on the C library. As above, `malloc_trim` gives them back; nothing calls it for you.
+# By its **process** it can be much more: see the second table. Each new tensor is a row longer than the
+# one that was dropped, so it does not fit into the hole, and the C library keeps the holes. How many
+# depends on the sizes and on the C library. As above, `malloc_trim` gives them back; nothing calls it for
+# you.
 
 # %%
 whole = torch.zeros(30, 2, 4, 3, 512, 64, dtype=torch.float16)
@@ -449,20 +465,22 @@ assert f"{double:.2f}" == "2.00"
 del whole
 
 # %% [markdown]
-# So the first claim is wrong for the tensors and can be half right for the process, by a reason that it does not name.
-# The second is right about the bytes. What the copying costs in time you see in the table of steps: for the
-# growing cache it rises with the text. These times hold the cache's work and the making of the rows that are fed,
-# without a model around it, and they are of one machine.
+# So the first charge is wrong for the tensors. For the process it can be half right, but for another
+# reason. The second is right about the bytes. What the copying costs in time you see in the table of
+# steps: for the growing cache it rises with the text. These times hold the cache's work and the making of
+# the rows that are fed, without a model around it, and they are of one machine.
 
 # %% [markdown]
 # ### What a pass adds
 #
 # A cache is not alone. While a prompt goes through the decoder, each layer makes tensors that it soon
-# drops, the **activations**, and at the end come the logits. The watcher finds the peak of them all. Watch a prompt of 256 tokens.
+# drops, the **activations**, and at the end come the logits. The watcher finds the peak of them all. Watch
+# a prompt of 256 tokens.
 
 # %%
+prompt = 256
 jobs = [
-    {"what": "pass", "dtype": "float32", "prompt": 256, "last_only": last, "device": device}
+    {"what": "pass", "dtype": "float32", "prompt": prompt, "last_only": last, "device": device}
     for last in (False, True)
 ]
 passes = [found for _, found in results(jobs)]
@@ -472,7 +490,7 @@ for found, which in zip(passes, ("logits of all tokens", "of the last one"), str
     print(f"{which}, MB:", *parts, f"({peak}, logits included)", sep="  ")
 
 # %%
-logits = 256 * 49_152 * 4
+logits = prompt * 49_152 * 4
 assert [found["logits"] for found in passes] == [logits, 49_152 * 4]
 assert f"{logits / MB:.1f}" == "50.3"
 for found in passes:
@@ -483,8 +501,8 @@ assert passes[1]["activations"] < passes[1]["cache"]
 
 # %% [markdown]
 # If the decoder computes logits for all 256 tokens, these alone take 50.3 MB, four times the cache. Only
-# the last ones are used. With `last_only` all that the watcher sees a pass add is less than the cache. So do not
-# compute logits that nobody asks for.
+# the last ones are used. With lesson 1's `last_only`, all that the watcher sees a pass add is less than
+# the cache. So do not compute logits that nobody asks for.
 
 # %%
 assert f"{logits / passes[0]['cache']:.0f}" == "4"
@@ -492,21 +510,22 @@ assert f"{logits / passes[0]['cache']:.0f}" == "4"
 # %% [markdown]
 # ### Until nothing is left
 #
-# Last, the question of the next lesson: how much fits? Let a process map 128 MiB of addresses more than it
-# has, and no byte beyond: the system refuses the rest (`RLIMIT_AS`, a limit on addresses:
-# it counts what is reserved, filled or not). Then find the longest preallocated cache that
-# can really be created and filled, for several batches. (A growing cache is not asked: it has no room that it could
-# reserve, and its process takes more, as the table of steps showed.) On a GPU the same cell takes what you allow of
-# the card.
+# Last, the question of the next lesson: how much fits? Let a process have 128 MiB of addresses more than
+# it has, and no byte beyond: the system refuses the rest. (The limit, `RLIMIT_AS`, is on addresses, so it
+# counts what is reserved, filled or not.) Then find the longest preallocated cache that can really be
+# created and filled, for several batches. (A growing cache is not asked: it reserves no room, and its
+# process takes more, as the table of steps showed.) On a GPU the same cell takes 128 MiB of the card.
 
 # %%
 base = {"what": "frontier", "model": "smollm2-135m", "kind": "preallocated", "device": device}
-base |= {"dtype": "float16", "budget": 128 * MiB}
+budget = 128 * MiB
+base |= {"dtype": "float16", "budget": budget}
 jobs = [{**base, "batch": batch} for batch in (1, 2, 4, 8)]
 frontier = [(job["batch"], found) for job, found in results(jobs)]
 for batch, _ in frontier:
-    print(f"batch {batch}: predicted {128 * MiB // (batch * 23_040):5,} tokens each")
-assert frontier[2][1]["predicted"] == 1456
+    print(f"batch {batch}: predicted {budget // (batch * 23_040):5,} tokens each")
+four, at_four = frontier[2]
+assert (four, at_four["predicted"]) == (4, 1456)
 
 # %% tags=["nbval-ignore-output"]
 for batch, found in frontier:
@@ -514,12 +533,12 @@ for batch, found in frontier:
 
 # %%
 for batch, found in frontier:
-    assert found["predicted"] == 128 * MiB // (batch * 23_040)
+    assert found["predicted"] == budget // (batch * 23_040)
     assert abs(found["last"] / found["predicted"] - 1) < 0.01
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Context against batch, both axes logarithmic. A falling straight line is the prediction for 128 MiB: 5,825 tokens for one sequence, 728 for eight. The four measured points, the last caches that could be allocated, lie on it."}}
 batches = [batch for batch, _ in frontier]
-line = [128 * MiB / (batch * 23_040) for batch in batches]
+line = [budget / (batch * 23_040) for batch in batches]
 plt.fill_between(batches, line, 400, color=plotting.colour("cache"), alpha=0.15)
 plt.plot(batches, line, color=plotting.colour("cache"), label="predicted")
 lasts = [found["last"] for _, found in frontier]
@@ -538,7 +557,7 @@ plt.show()
 
 # %% [markdown]
 # Guess 4: 1,456 tokens each. The measured ends lie within 1 % of the line. Twice the users, half the
-# text: along the line the product stays the same, and that product is the number of tokens that the memory holds.
+# text: along the line the product stays the same. It is the number of tokens that the memory holds.
 
 # %% [markdown]
 # ### What was recorded
@@ -546,11 +565,11 @@ plt.show()
 # Everything so far ran on the machine that executed this page, and if you run it, on yours. The same
 # measurements, on a larger grid, can be made outside of a notebook and kept:
 # `python -m kvbook measure --out measurements/mine.json`, or `make measure`. It takes some minutes. The
-# book's own records lie beside the notebooks. They say when they were made and on what. This is the
+# book's own records come with kvbook. They say when they were made and on what. This is the
 # newest from a CPU. The caches of later lessons are in it, too, and must keep to the same 1 %:
 
 # %%
-folder = Path("../measurements")
+folder = record.book_folder()
 
 
 def by_kind(kept: dict) -> list[tuple[str, float]]:
@@ -605,8 +624,8 @@ else:
 # %% [markdown]
 # ## Explore
 #
-# Choose a shape and have it filled in a fresh process. This takes a *kernel*, so the published page
-# shows nothing here.
+# Choose a shape and have it filled in a fresh process. That takes a kernel, so the published page shows
+# nothing here.
 
 # %%
 weighed = {}
@@ -647,14 +666,14 @@ sliders["context"].value = 1024
 assert moved == {"job": (768, 2, "growing"), "held": 768 * 2 * 23_040 + 16}
 
 # %% [markdown]
-# Watch the two lower bars. For which kind do they part, and does the gap grow with the cache?
+# Watch the two lower bars. For which kind do they differ most, and does the gap grow with the cache?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# Most of all for the growing cache: between its pieces it drops tensors, and the lower bar counts what the C library
-# kept of them. How wide the gap is changes from size to size, because a dropped piece of some sizes is reused or
-# handed back at once. So no rule of thumb follows from it, and that is the point: ask the tensors.
+# For the growing cache: between its pieces it drops tensors, and the lower bar counts what the C library
+# kept of them. The gap changes from size to size, because a dropped piece of some sizes is reused or
+# handed back at once. So no rule of thumb follows, and that is the point: ask the tensors.
 #
 # </details>
 
@@ -668,8 +687,8 @@ assert moved == {"job": (768, 2, "growing"), "held": 768 * 2 * 23_040 + 16}
 # <summary>Answer</summary>
 #
 # `expand` copies nothing: it is the same storage, seen 32 times. Counting elements over-reports here,
-# as it under-reported above. `contiguous()` makes the copies. (`torch.cat` and many kernels do so,
-# too, without saying it.)
+# as it under-reported above. `contiguous()` makes the copies. (`torch.cat` makes them, too,
+# without saying so.)
 #
 # ```python
 # import torch
@@ -732,8 +751,8 @@ assert moved == {"job": (768, 2, "growing"), "held": 768 * 2 * 23_040 + 16}
 #
 # </details>
 #
-# **4. Doubling.** Some caches that grow do not add one row but double their capacity when it is full. What
-# do they write for $n$ tokens, and what do they hold at worst?
+# **4. Doubling.** A cache that grows need not add one row at a time. It can double its capacity when it
+# is full. What does it write for $n$ tokens, and how much of what it holds is empty at worst?
 #
 # <details>
 # <summary>Answer</summary>
@@ -761,8 +780,8 @@ assert moved == {"job": (768, 2, "growing"), "held": 768 * 2 * 23_040 + 16}
 # %% [markdown]
 # ## What changed
 #
-# Your four guesses, once more: all of it; nearly nothing, then all of it; its tensors by a sixtieth, its process by more;
-# 1,456 tokens each.
+# Your four guesses, once more: all of it; nearly nothing, then all of it; its tensors by a sixtieth, its
+# process by more; 1,456 tokens each.
 #
 # | Lesson | Bytes per token | How we know | Beside it, for a moment |
 # |---|---|---|---|
@@ -772,5 +791,37 @@ assert moved == {"job": (768, 2, "growing"), "held": 768 * 2 * 23_040 + 16}
 #
 # ## Next
 #
-# The formula holds. [Lesson 5](05_users.ipynb) divides a GPU by it: how many users fit, and what does each
-# technique buy?
+# The formula holds. [Lesson 5](05_users.ipynb) divides a GPU by it: how many users fit, and what does
+# each technique buy?
+
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+check(
+    {
+        "30 layers": config.n_layers,
+        "3 KV heads": config.n_kv_heads,
+        "1,024 tokens": capacity,
+        "94 MB": on_cpu / MB,
+        "128 MiB": budget / MiB,
+        "4 sequences": four,
+        "64 times": under_reported,
+        "8 bytes": length_nbytes,
+        "2,048 tokens": 2 * capacity,
+        "512 bytes": From("PyTorch 2.13.0, c10/core/AllocatorConfig.h: kMinBlockSize"),
+        "1 MiB": From("PyTorch 2.13.0, c10/core/AllocatorConfig.h: kSmallSize"),
+        "5 %": 100 * cpu_bound,
+        "1 %": 100 * gpu_bound,
+        "256 tokens": prompt,
+        "128.5 times": copied,
+        "45 tokens": LEAD + STEPS,
+        "50.3 MB": logits / MB,
+        "1,456 tokens": at_four["predicted"],
+        "32 times": From("chosen in exercise 1, whose answer counts them"),
+        "1,000 tokens": From("chosen in exercise 2"),
+    }
+)

@@ -14,14 +14,15 @@
 #
 # The arithmetic is one division. Three things go wrong with it in practice: rounding too early, a
 # card that has more or less memory than its name says, and memory that is reserved but never used.
-# This lesson takes them one by one and ends with one table: every technique of this book, in users on
-# the same card.
+# This lesson takes them one by one. It ends with a table of the techniques of this book, in users on the
+# same card.
 
 # %% [markdown]
 # ## What you need
 #
 # [Lesson 3](03_cost.ipynb): the cost of a token, GB and GiB, `cache_spec`. You need no GPU. The lesson
-# runs in seconds.
+# runs in seconds. Its example is that of the post from which this book has its question
+# ([references](../book/references.md)).
 
 # %% [markdown]
 # ## Predict
@@ -29,7 +30,8 @@
 # Llama 2 7B in fp16 on a card of 80 GB; every user holds 4,096 tokens.
 #
 # 1. How many users fit?
-# 2. Someone divides the rounded 66.5 GB by the rounded 2.1 GB. How many does that give?
+# 2. The weights leave 66.52 GB, and a user takes 2.147 GB. Someone rounds first, and divides 66.5 GB by
+#    2.1 GB. How many users does that give?
 # 3. The cache is kept in int8, one byte a value instead of two. Exactly twice the users?
 # 4. Six of ten users hold only 512 tokens, three 2,048, and one 4,096. How many fit if each gets room
 #    for 4,096? And if each gets what it uses?
@@ -50,6 +52,7 @@ from kvbook.explorer.capacity import CapacityExplorer
 from kvbook.lessons.cache import PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.models import smollm2
+from kvbook.prose import From, check
 
 plotting.use_style()
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,8 +63,8 @@ GB, MiB = 10**9, 2**20
 #
 # ### One division
 #
-# What the weights leave free, divided by the cache of one conversation. 98 % of a user is no user, so the
-# result is rounded down.
+# What the weights leave free, divided by the cache of one conversation. 98 % of a user is no user, so
+# the result is rounded down.
 
 # %%
 llama = model("llama-2-7b")
@@ -86,8 +89,9 @@ assert math.floor(66.5 / 2.1) == 31
 # %% [markdown]
 # 31.7, one user too many (guess 2). The 31st would run out of memory. Round once, at the end.
 #
-# `fit_users` does the same division in exact arithmetic, with two more things that a server has: a
-# share of the memory that it may use, and an overhead for what is neither weights nor cache.
+# `fit_users` does the same division in exact arithmetic, with two more things that a server has: the
+# share of the memory that it may use, called **utilization**, and an overhead for what is neither
+# weights nor cache.
 
 # %%
 users = fit_users(sequence_bytes=one, memory_bytes=80 * GB, weights_bytes=weights)
@@ -102,26 +106,27 @@ assert f"{(free - 30 * one) / GB:.1f}" == "2.1"
 # %% [markdown]
 # ### Which 80 GB?
 #
-# An A100 is sold with 80 GB. Its driver can report 81,920 MiB, which is 85.9 GB. And servers do not use all
-# of it: a common setting is 0.9, which keeps a tenth for activations and whatever else comes.
+# An A100 is sold with 80 GB. Its driver can report 81,920 MiB, which is 85.9 GB. And a server is told not
+# to use all of it. A utilization of 0.9 keeps a tenth for activations
+# ([lesson 4](04_measure.ipynb)) and whatever else comes.
 
 # %%
 card = gpu("A100 80GB")
+found = []
 for label, memory in (
     ("nominal", card.memory_bytes_nominal),
     ("reported", card.memory_bytes_reported),
 ):
     whole = fit_users(one, memory, weights)
     most = fit_users(one, memory, weights, utilization="0.9")
+    found += [whole, most]
     print(f"{label:9} {memory / GB:5.1f} GB: {whole} users, {most} at 0.9")
 assert card.memory_bytes_reported == 81_920 * MiB
-assert fit_users(one, 81_920 * MiB, weights) == 33
-assert fit_users(one, 81_920 * MiB, weights, utilization="0.9") == 29
-assert fit_users(one, 80 * GB, weights, utilization="0.9") == 27
+assert found == [30, 27, 33, 29]
 
 # %% [markdown]
-# From 27 to 33 users on one and the same card. A figure without the memory and the share it was
-# computed for says little. Two cards of one name may report differently; ask yours
+# From 27 to 33 users on one and the same card. A figure says little without the memory and the share
+# that it was computed for. Two cards of one name may report differently; ask yours
 # (`torch.cuda.mem_get_info`). The command line counts what the driver reports, so
 # `python -m kvbook size … --gpu "A100 80GB"` answers 33. From here on the card is the nominal 80 GB, all
 # of it.
@@ -130,9 +135,9 @@ assert fit_users(one, 80 * GB, weights, utilization="0.9") == 27
 # ### Reserved, and used
 #
 # Up to here each user got room for 4,096 tokens, whether used or not. A server that keeps each
-# conversation in one piece must do that, because it cannot know how long it will become. A server that gives
-# out small blocks as they are needed (paging, lesson 10) reserves what is used, and at most one
-# unfilled block more for each conversation.
+# conversation in one piece must do that, because it cannot know how long it will become. A server that
+# gives out small blocks as they are needed ([paging](https://arxiv.org/abs/2309.06180), lesson 10)
+# reserves what is used. Only the last block of each conversation may be partly empty.
 #
 # Take a mix: of ten users six hold 512 tokens, three hold 2,048 and one holds 4,096. Let them in, one
 # after the other, until the card is full.
@@ -154,21 +159,34 @@ mean = sum(mix) / len(mix)
 print(f"{mean:,.0f} tokens on average: {mean / 4096:.0%} of what is reserved")
 print(f"{users} users with room for 4,096 tokens each, {admitted(spec)} with blocks of 16")
 
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Ten bars, one for each user of the mix, all 4,096 tokens long. The used part is 512 tokens for six of them, 2,048 for three, and all 4,096 for the last. Most of the length of the bars is reserved and empty."}}
+users_of_mix = range(1, len(mix) + 1)
+plt.bar(users_of_mix, mix, color=plotting.colour("cache"), label="used")
+empty = [4096 - tokens for tokens in mix]
+plt.bar(users_of_mix, empty, bottom=mix, color=plotting.colour("free"), label="reserved, empty")
+plt.xticks(users_of_mix)
+plt.yticks([0, 512, 2048, 4096], ["0", "512", "2,048", "4,096"])
+plt.xlabel("users of the mix")
+plt.ylabel("tokens")
+plt.title("With room for 4,096 tokens each, 32 % of the room is used")
+plt.legend(loc="upper left", bbox_to_anchor=(1, 1))
+plt.show()
+
 # %%
 assert f"{mean / 4096:.0%}" == "32%"
 assert admitted(spec) == 97
 
 # %% [markdown]
-# At this moment only 32 % of what is reserved is in use, and 97 users fit instead of 30: guess 4. This is
-# arithmetic on a mix that was made up. It shows a moment, not a day: conversations grow, and a server
+# At this moment only 32 % of what is reserved is in use, and 97 users fit instead of 30: guess 4. This
+# is arithmetic on a mix that was made up. It shows a moment, not a day: conversations grow, and a server
 # that has let in 97 must have a plan for when they all do. Lesson 10 measures paging, with its costs.
 
 # %% [markdown]
 # ### Every technique, in users
 #
-# Each technique cuts one term of the formula. Here they are on the same card, with the same weights.
-# `what_if` changes the shape of a cache: fewer KV heads (GQA), or a window in three layers of four, with
-# 4 sinks (first tokens that stay; lesson 9).
+# Each technique cuts one term of lesson 3's formula. Here they are on the same card, with the same
+# weights. `what_if` changes the shape of a cache: fewer KV heads (GQA), or a window in three layers of
+# four, with 4 **sinks** (first tokens that stay; lesson 9).
 
 # %%
 gqa = what_if(spec, n_kv_heads=8)
@@ -213,17 +231,19 @@ print(", ".join(f"{name}: {number:.3f}" for name, number in halves.items()))
 assert (table["fp8"], table["int8, scales counted"]) == (61, 61)
 assert (f"{halves['fp8']:.2f}", f"{halves['int8']:.2f}") == ("61.95", "61.00")
 assert list(table.values()) == [30, 123, 61, 61, 99, 70, 97, 904, 1857]
+in_use = sum(both.nbytes(tokens) for tokens in mix) / (len(mix) * both.nbytes(4096))
+assert 0.45 < in_use < 0.5
 
 # %% [markdown]
-# int8 gives 61 users, which is more than twice 30, because before 0.98 of a user was rounded away. fp8
-# gives 61, too, but with room to spare. The scales of int8 take nearly a whole user, 61.00 instead of
-# 61.95, and it only just fits. That was guess 3.
+# int8 gives 61 users. That is more than twice 30, because at 30 nearly a whole user had been rounded
+# away. fp8 gives 61, too, but with room to spare. The scales of int8 cost nearly a whole user, 61.00
+# instead of 61.95, and it only just fits. That was guess 3.
 #
-# Together they do not quite multiply. Without paging the last but one row gives 904 users. Paging alone
-# gave 3.2 times as many, but on top of a window it gives 1,857, twice as many: the window has already
+# Together they do not quite multiply. GQA, window and int4 give 904 users. Paging alone gave 3.2 times
+# as many as without, but on top of these three it only doubles them, to 1,857. The window has already
 # shortened the long texts, so on the mix nearly half of what is reserved is in use, not a third.
 #
-# You do not choose these at the same time.
+# You do not choose all of these at the same time.
 #
 # | Technique | Term it cuts | When you choose it | Lesson |
 # |---|---|---|---|
@@ -241,9 +261,10 @@ assert list(table.values()) == [30, 123, 61, 61, 99, 70, 97, 904, 1857]
 # %% [markdown]
 # ### What an engine reserves
 #
-# The counts above are what the *model* needs. An engine may reserve more. gpt-oss 20B alternates full
-# layers with layers whose window is 128 tokens. If the engine treats all layers alike, so that one
-# size of block fits them all, the windowed ones are charged in full.
+# The counts above are what the *model* needs. A serving **engine**, the program that runs it for many
+# users, may reserve more. gpt-oss 20B alternates full layers with layers whose window is 128 tokens. If
+# the engine treats all layers alike, so that one size of block fits them all, the windowed ones are
+# charged in full.
 
 # %%
 oss = model("gpt-oss-20b")
@@ -270,11 +291,13 @@ assert oss_spec.nbytes(8192, batch=32, policy="all_layers_full") == 12 * 2**30
 #
 # **Tensor parallelism** splits every layer over several GPUs. The weights divide, and so do the KV heads:
 # with 2 GPUs each holds half of the heads of every sequence. That goes on until each GPU has one head.
-# From there on heads are held twice, and a latent, which has no heads, is held whole by every GPU.
+# With still more GPUs some hold the same head. And a latent (lesson 3), which has no heads, is held whole
+# by every GPU.
 
 # %%
+llama31 = model("llama-3.1-8b").config
+parts = [cache_spec(llama31), cache_spec(model("deepseek-v3").config)]
 for gpus in (1, 2, 4, 8, 16):
-    parts = [cache_spec(model(name).config) for name in ("llama-3.1-8b", "deepseek-v3")]
     sizes = [part.bytes_per_token(tensor_parallel=gpus) for part in parts]
     print(f"{gpus:2} GPUs: {sizes[0]:7,} and {sizes[1]:6,} bytes per token on each")
 assert sizes == [16_384, 70_272]  # one of 8 heads; the whole latent
@@ -285,9 +308,9 @@ assert sizes == [16_384, 70_272]  # one of 8 heads; the whole latent
 # %% [markdown]
 # ## Measure
 #
-# What was predicted here is allocated for real in the next cell, for SmolLM2's small cache. Move the
-# sliders if you run this notebook yourself: a cache of that shape is created, and its storage is
-# weighed against the prediction. That takes a *kernel*, so the published page shows nothing.
+# The next cells create what is predicted, for SmolLM2's small cache. Move the sliders if you run this
+# notebook yourself: a cache of that shape is created, and its storage is weighed against the prediction.
+# That takes a kernel, so the published page shows nothing here but one case.
 
 # %%
 smol, smol_config = cache_spec(model("smollm2-135m").config), DecoderConfig(**smollm2.CONFIG)
@@ -331,8 +354,9 @@ context_slider.value, batch_slider.value = 1024, 4
 assert moved == {"predicted": 3 * 192 * 23_040, "held": 3 * 192 * 23_040}
 
 # %% [markdown]
-# Predicted and held agree to the byte. But the number of users on a GPU is still arithmetic: nobody
-# has filled an 80 GB card on this page. [Lesson 4](04_measure.ipynb) fills memory up to a stated budget and compares.
+# Predicted and held agree to the byte. But the number of users on a GPU is still arithmetic: nobody has
+# filled an 80 GB card on this page. [Lesson 4](04_measure.ipynb) fills memory up to a stated budget and
+# compares.
 
 # %% [markdown]
 # ## Explore
@@ -344,9 +368,9 @@ assert moved == {"predicted": 3 * 192 * 23_040, "held": 3 * 192 * 23_040}
 CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 
 # %% [markdown]
-# Try these. Double the context and press *Fill the card*: are the users halved? Press the preset of
-# Gemma 3 27B and drag the context beyond 1,024: where does the line bend? Press that of DeepSeek-V3: which
-# control does nothing there any more, and why?
+# Try three things. Double the context and press *Fill the card*: are the users halved? Press the preset
+# of Gemma 3 27B and drag the context beyond 1,024: where does the line bend? Press that of DeepSeek-V3:
+# which control does nothing there any more, and why?
 #
 # <details>
 # <summary>Answer</summary>
@@ -369,13 +393,14 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # %% [markdown]
 # ## Check yourself
 #
-# **1. Does it fit?** Llama 3.1 70B in bf16 on one H200, sold with 141 GB. How many users with 4,096 tokens?
+# **1. Does it fit?** Llama 3.1 70B in bf16 on one H200, sold with 141 GB. How many users with 4,096
+# tokens?
 #
 # <details>
 # <summary>Answer</summary>
 #
-# Nominal and reported memory decide. Of the nominal 141 GB the weights leave nothing: they take 141.1. Of
-# the 150.8 GB that the driver reports they leave room for 7 users.
+# That depends on which memory you count. Of the nominal 141 GB the weights leave nothing: they take
+# 141.1. Of the 150.8 GB that the driver reports they leave room for 7 users.
 #
 # ```python
 # from kvbook.accounting import cache_spec, fit_users
@@ -416,9 +441,9 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # <details>
 # <summary>Answer</summary>
 #
-# The window, just: 27 % is left, against 31 % with int4. int4 keeps 5/16 of the bytes, whatever the length.
-# The window keeps a quarter of the layers whole, and 4,096 of 131,072 tokens in the others. The longer the
-# text, the better the window; at 8,192 tokens int4 is far ahead.
+# The window, just: 27 % is left, against 31 % with int4. int4 keeps 5/16 of the bytes, whatever the
+# length. The window keeps a quarter of the layers whole, and 4,096 of 131,072 tokens in the others. The
+# longer the text, the better the window; at 8,192 tokens int4 is far ahead.
 #
 # ```python
 # from kvbook.accounting import cache_spec
@@ -452,3 +477,54 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 #
 # 30 users fit. How fast are they served, and would more of them make it slower?
 # [Lesson 6](06_roofline.ipynb) counts what a pass computes and what it moves.
+
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+h200, qwen, gemma = gpu("H200"), model("qwen2.5-7b").config, cache_spec(model("gemma-3-27b").config)
+big, long = model("llama-3.1-70b"), model("llama-3.1-8b").max_context
+of_long = what_if(parts[0], window=4096, full_every=4).nbytes(long) / parts[0].nbytes(long)
+of_int4 = parts[0].nbytes(long, cache_dtype="int4") / parts[0].nbytes(long)
+check(
+    {
+        "80 GB": card.memory_bytes_nominal / GB,
+        "4,096 tokens": mix[-1],
+        "66.52 GB": free / GB,
+        "2.147 GB": one / GB,
+        "66.5 GB": free / GB,
+        "2.1 GB": one / GB,
+        "512 tokens": mix[0],
+        "98 %": 100 * (free / one % 1),
+        "30 users": users,
+        "81,920 MiB": card.memory_bytes_reported / MiB,
+        "85.9 GB": card.memory_bytes_reported / GB,
+        "27 users": found[1],
+        "33 users": found[2],
+        "32 %": 100 * mean / 4096,
+        "97 users": table["paging, on the mix"],
+        "61 users": table["int8, scales counted"],
+        "904 users": table["GQA, window and int4"],
+        "3.2 times": table["paging, on the mix"] / users,
+        "128 tokens": oss_spec.layers[0].window,
+        "12 GiB": oss_spec.nbytes(8192, batch=32, policy="all_layers_full") / 2**30,
+        "6.09 GiB": oss_spec.nbytes(8192, batch=32) / 2**30,
+        "8 KV heads": llama31["num_key_value_heads"],
+        "1,024 tokens": gemma.layers[0].window,
+        "62 layers": len(gemma.layers),
+        "141 GB": h200.memory_bytes_nominal / GB,
+        "150.8 GB": h200.memory_bytes_reported / GB,
+        "7 users": fit_users(
+            cache_spec(big.config).nbytes(4096), h200.memory_bytes_reported, 2 * big.parameters
+        ),
+        "4 KV heads": qwen["num_key_value_heads"],
+        "4 heads": qwen["num_key_value_heads"],
+        "131,072 tokens": long,
+        "27 %": 100 * of_long,
+        "31 %": 100 * of_int4,
+        "8,192 tokens": From("chosen in exercise 3, to compare"),
+    }
+)

@@ -19,13 +19,15 @@
 # %% [markdown]
 # ## What you need
 #
-# [Lesson 1](01_decoder.ipynb) for grouped-query attention, [lesson 2](02_cache.ipynb) for the caches,
-# [lesson 3](03_cost.ipynb) for the formula. You need no GPU: the lesson takes about two minutes on
-# two CPU cores. It loads SmolLM2-135M, a download of 93 MB the first time.
+# [Lesson 1](01_decoder.ipynb) for query heads that share a KV head, [lesson 2](02_cache.ipynb) for the
+# caches, [lesson 3](03_cost.ipynb) for the formula, [lesson 4](04_measure.ipynb) for watching memory. You
+# need no GPU. The lesson takes about two minutes on two CPU cores. It loads SmolLM2-135M, a download of
+# 93 MB the first time.
 #
-# Three names: with one KV head for each query head it is **multi-head attention** (MHA), with a
-# single one for all it is **multi-query attention** (MQA), and in between it is **grouped-query
-# attention** (GQA).
+# Three names. With one KV head for each query head it is **multi-head attention** (MHA). With a single
+# one for all it is **multi-query attention** (MQA, [Shazeer 2019](https://arxiv.org/abs/1911.02150)). In
+# between it is **grouped-query attention** (GQA, [Ainslie et al.
+# 2023](https://arxiv.org/abs/2305.13245)).
 
 # %% [markdown]
 # ## Predict
@@ -35,8 +37,9 @@
 # 1. A token takes 46,080 bytes in float32. What would it take with a single KV head?
 # 2. Someone repeats each KV head 3 times, so that each query head has its own, and only then puts them into the
 #    cache. What changes in the text that the model writes? And in the memory?
-# 3. You replace the 3 KV heads of the trained model by one, their mean. Does the perplexity rise by a
-#    tenth, does it double, or is it worse?
+# 3. You replace the 3 KV heads of the trained model by one, their mean. Its **perplexity** is the number
+#    of tokens between which it seems to hesitate. Does that rise by a tenth, does it double, or is it
+#    worse?
 # 4. DeepSeek-V3 keeps one row of 576 values per token and layer, and computes the keys and values of
 #    128 heads from it. Must it do that at each step, for all tokens so far?
 
@@ -57,10 +60,11 @@ import time
 import ipywidgets
 import matplotlib.pyplot as plt
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, fit_users, what_if
 from kvbook.accounting.facts import model as facts
 from kvbook.accounting.latent import with_latent
+from kvbook.device import half
 from kvbook.explorer.heads import HeadsExplorer
 from kvbook.lessons.cache import PreallocatedCache
 from kvbook.lessons.cost import token_nbytes
@@ -71,10 +75,10 @@ from kvbook.measure.quality import change, token_losses
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
 from kvbook.models.text import devils_dictionary
+from kvbook.prose import From, check
 
 plotting.use_style()
 device = "cuda" if torch.cuda.is_available() else "cpu"
-GB = 10**9
 generator = torch.Generator().manual_seed(0)
 
 # %% [markdown]
@@ -87,15 +91,32 @@ generator = torch.Generator().manual_seed(0)
 
 # %%
 config = DecoderConfig(**smollm2.CONFIG)
+smol_nbytes = {}  # per token, by KV heads
 for n_kv_heads in (9, 3, 1):
     changed = replace(config, n_kv_heads=n_kv_heads)
     cache = PreallocatedCache(changed, capacity=2048, device="meta")
     assert cache.k.shape == cache.v.shape == (30, 1, n_kv_heads, 2048, 64)
     assert cache.nbytes == 2048 * token_nbytes(30, n_kv_heads, 64, 4)
     name = {9: "MHA", 3: "GQA, as published", 1: "MQA"}[n_kv_heads]
-    print(f"KV heads: {n_kv_heads}, {cache.nbytes // 2048:7,} bytes per token  ({name})")
-assert cache.nbytes // 2048 == 15_360
-assert token_nbytes(30, 9, 64, 4) == 138_240
+    smol_nbytes[n_kv_heads] = cache.nbytes // 2048
+    print(f"KV heads: {n_kv_heads}, {smol_nbytes[n_kv_heads]:7,} bytes per token  ({name})")
+assert smol_nbytes == {9: 138_240, 3: 46_080, 1: 15_360}
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three pictures of 9 query heads in a row above their KV heads, joined by lines. MHA: 9 KV heads, each query head has its own. GQA: 3 KV heads, each is read by three query heads side by side. MQA: 1 KV head, read by all nine."}}
+figure, panels = plt.subplots(1, 3, figsize=(9, 2.2))
+for axes, (n_kv_heads, name) in zip(panels, {9: "MHA", 3: "GQA", 1: "MQA"}.items(), strict=True):
+    group = config.n_heads // n_kv_heads
+    for head in range(config.n_heads):
+        below = (head // group + 0.5) * group - 0.5
+        axes.plot([head, below], [1, 0], color=plotting.colour("muted"), linewidth=1)
+        axes.plot(head, 1, "o", color=plotting.colour("query"))
+        axes.plot(below, 0, "s", markersize=9, color=plotting.colour("cache"))
+    heads = "KV heads" if n_kv_heads > 1 else "KV head"
+    axes.set(title=f"{name} caches {n_kv_heads} {heads}", ylim=(-0.3, 1.3))
+    axes.set_yticks([0, 1], ["KV heads", "query heads"] if name == "MHA" else ["", ""])
+    axes.set_xticks([])
+    axes.grid(False)
+plt.show()
 
 # %% [markdown]
 # From 9 heads to 1 the cache shrinks to a ninth: 15,360 bytes, guess 1. Whoever trained this model chose
@@ -121,8 +142,8 @@ assert heads.repeat(3).tolist() == [i % 3 for i in range(9)]
 # one, both functions agree, so a test with such a shape does not notice.
 #
 # And why copy at all? The queries of a group can be laid side by side, as if one head had $g$ times
-# as many queries. Then all of them are compared with the KV head where it lies. Lesson 2's `attention` does so
-# for a step with one query; here it is done for any number, under a mask.
+# as many queries. Then all of them are compared with the KV head where it lies. Lesson 2's `attention`
+# does so for a step with one query; here it is done for any number, under a mask.
 
 
 # %% tags=["export"]
@@ -180,6 +201,7 @@ tuple(expected.shape)
 # %%
 q = torch.randn(1, 9, 1, 64, generator=generator).to(device)
 k, v = (torch.randn(1, 3, 2048, 64, generator=generator).to(device) for _ in range(2))
+looked_at = k.shape[2]
 
 
 def repeated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -210,16 +232,16 @@ if device == "cpu":
 
 # %% [markdown]
 # The copies are three times as large as what they are copies of, and each must be written and read
-# again. PyTorch's own call with `enable_gqa=True` makes none here, on a CPU. It promises the result,
-# though, not that nothing is copied. Watch it, before you rely on it. Further down you will meet a
-# case where it copies.
+# again. On a CPU, PyTorch's own call with `enable_gqa=True` makes none here. It promises the result,
+# though, not that nothing is copied. Watch it before you rely on it. Further down you will meet a case
+# where it copies.
 
 # %% [markdown]
 # ### The bug: repeating before caching
 #
 # Copies that come and go are slow. Copies that are *kept* are worse. Here the heads are repeated one
-# line too early, before they reach the cache. Such code exists; it needs a cache that was told the
-# wrong number of heads.
+# line too early, before they reach the cache. It takes a second mistake: the cache must be told the
+# wrong number of heads, too.
 
 
 # %%
@@ -259,15 +281,15 @@ assert "[1, 9, 5, 64]" in message
 
 # %% [markdown]
 # Guess 2: the text is the same to the letter, and the memory is three times as large. All that GQA
-# saves is gone, and no test of the output can tell. A test of the *shape* can: the cache has `n_kv_heads`
-# heads, and lesson 2's cache refuses nine where it was made for three.
+# saves is gone, and no test of the output can tell. A test of the *shape* can: the cache has
+# `n_kv_heads` heads, and lesson 2's cache refuses nine where it was made for three.
 
 # %% [markdown]
 # ### Taking heads away
 #
 # You have a trained model with 3 KV heads and want 1. A head's keys come from a piece of a matrix,
-# `k_proj`, and its values from a piece of `v_proj`. So you can average the pieces. The other
-# direction, repeating pieces, is possible, too, and exact.
+# `k_proj`, and its values from a piece of `v_proj`. So you can average the pieces. You can also go the
+# other way and repeat pieces. That is exact: the model stays the same.
 
 
 # %% tags=["export"]
@@ -314,9 +336,11 @@ assert difference < 1e-3
 # %% [markdown]
 # ### One row for all heads
 #
-# MQA has one KV head of 64 values. What if that single row were wide enough to hold what many
-# heads need? This is **multi-head latent attention** (MLA), of DeepSeek-V2 and V3. A token leaves one
-# **latent** $c$ of 512 values. Each head $h$ has its own matrices, which make keys and values from it:
+# With one KV head, a token leaves a key and a value of 64 values each. What if it left a single row, but
+# one wide enough to hold what many heads need? This is **multi-head latent attention** (MLA), of
+# [DeepSeek-V2](https://arxiv.org/abs/2405.04434) and [V3](https://arxiv.org/abs/2412.19437). A token
+# leaves one **latent** $c$ of 512 values. Each head $h$ has its own matrices, which make keys and values
+# from it:
 #
 # $$k_h = U_h\, c, \qquad v_h = W_h\, c .$$
 #
@@ -327,7 +351,7 @@ assert difference < 1e-3
 #
 # Multiply the *query* by the matrix, once, and compare the result with the latents as they lie.
 # Likewise the weighted mean of values is $W_h$ times the weighted mean of latents. The matrices are
-# **absorbed**: keys and values never exist. What is left looks like MQA: all query heads read one
+# **absorbed**: keys and values never exist. What is left looks like MQA, since all query heads read one
 # row.
 #
 # One thing resists, and that is RoPE. It would stand between the two, $q_h \cdot R\, (U_h\, c)$, with
@@ -447,7 +471,7 @@ class ExpandedLatentAttention(LatentAttention):
 #
 # A value is the first part of a key. So nothing needs to be stored twice: K is the row, and V is a
 # view of it. The seam stays as it was. Only `attend` is replaced, because PyTorch's call can repeat the
-# heads when K and V differ in width; the check below shows it.
+# heads when K and V differ in width. *The price of a latent*, below, shows it.
 
 
 # %% tags=["export"]
@@ -491,8 +515,8 @@ class LatentCache(KVCache):
 
 
 # %% [markdown]
-# Are the two forms equal, and is the cache right? In float64, so that rounding cannot hide an error; two
-# texts of unequal length, in three passes.
+# Are the two forms equal, and is the cache right? Feed two texts of unequal length in three passes, in
+# float64, so that rounding cannot hide an error.
 
 # %%
 tiny = LatentConfig(97, 24, 2, 6, 1, 4, 40, 32, latent_dim=10, content_dim=6)
@@ -522,7 +546,7 @@ for tiny_model in (absorbed, expanded):
 # %%
 deepseek = LatentConfig(129_280, 7168, 61, 128, 1, 64, 18_432, 163_840)
 spec = cache_spec(facts("deepseek-v3").config)
-cache = LatentCache(deepseek, capacity=64, dtype=torch.bfloat16, device=device)
+cache = LatentCache(deepseek, capacity=64, dtype=half(device), device=device)
 fill(cache, 64, piece=16)
 print(f"{deepseek.k_dim} values per layer, {cache.nbytes // 64:,} bytes per token")
 twice = PreallocatedCache(deepseek, capacity=64, dtype=torch.bfloat16, device="meta")
@@ -539,9 +563,9 @@ assert twice.nbytes == 64 * 132_736
 # %% [markdown]
 # ### More GPUs than heads
 #
-# Few heads have a limit of another kind. Tensor parallelism gives each GPU some of the KV heads.
-# Beyond one head for each GPU there is nothing left to divide: heads are held more than once. A
-# latent has no heads, so each GPU holds all of it.
+# Few heads have a limit of another kind. **Tensor parallelism** splits each layer over several GPUs, and
+# gives each GPU some of the KV heads. With more GPUs than heads there is nothing left to divide, and
+# heads are held more than once. A latent has no heads, so each GPU holds all of it.
 
 # %%
 llama = cache_spec(facts("llama-2-7b").config)
@@ -569,9 +593,9 @@ assert len(set(by_heads)) == 1
 
 # %% [markdown]
 # With 8 KV heads, 16 GPUs hold everything twice. A single head, or a latent, is held by every GPU in
-# full. So the more GPUs, the less is left of what few heads save: on 32 GPUs 32, 8 and 1 heads take
-# the same on each. For DeepSeek's models one can divide the users instead of the heads; [SGLang's
-# guide](https://docs.sglang.io/advanced_features/dp_dpa_smg_guide.html) describes how.
+# full. So the more GPUs, the less is left of what few heads save. Spread over as many GPUs as there are
+# query heads, 32, 8 and 1 heads take the same on each. A way out is to divide the users among the GPUs
+# instead of the heads: then the cache of a user lies on one GPU alone.
 
 # %% [markdown]
 # ## Measure
@@ -644,8 +668,9 @@ plt.show()
 # ### Taking heads from a trained model
 #
 # Guess 3. Feed 512 tokens of text to SmolLM2 and to its copy with one mean head, through a cache
-# each. Perplexity is $e$ to the mean loss; the standard error says how far another text of this kind
-# may differ.
+# each. The **loss** of a token is minus the logarithm of the probability that the model gave it, and
+# perplexity is $e$ to the mean loss. The standard error says how far another text of this kind may
+# differ.
 
 # %%
 text = torch.tensor([tokenizer.encode(devils_dictionary()).ids[:512]], device=device)
@@ -672,20 +697,21 @@ assert cache.nbytes == 512 * 15_360
 # learnt three different things, and a mean of them is none of the three. The 9 query heads ask for
 # keys that no longer exist.
 #
-# So this term cannot be cut at serving. It can be cut by training *further*: [Ainslie et al.
-# (2023)](https://arxiv.org/abs/2305.13245) pool the heads just so, then train on with 5 % of the
-# original compute. With GQA they come close to the quality of MHA at a speed close to that of MQA.
-# They call it **uptraining**. The mean is a good place to start from, not a place to stop. This cell
-# has no such training, and it is one small model and one text.
+# So this term cannot be cut at serving. It can be cut by training *further*: Ainslie et al. (2023) pool
+# the heads just so, then train on with 5 % of the original compute. With GQA they come close to the
+# quality of MHA at a speed close to that of MQA. They call it **uptraining**. The mean is a good place
+# to start from, not a place to stop. This cell has no such training, and it is one small model and one
+# text.
 
 # %% [markdown]
 # ### Training with fewer heads
 #
-# What does it cost if a model never had more? Train a small decoder on the carried text, letter by
-# letter: 4 query heads, and 4, 2 or 1 KV heads. Fewer KV heads also mean smaller matrices, so fewer
-# weights. Therefore a fourth kind has one KV head and a feed-forward network of 160 instead of 128,
-# which makes exactly as many weights as 4 KV heads have. Three seeds each. A seed draws the same
-# pieces of text in the same order for all kinds, and different weights to start from.
+# What does it cost if a model never had more? Train a small decoder on the book that comes with these
+# lessons, letter by letter: 4 query heads, and 4, 2 or 1 KV heads. Fewer KV heads also mean smaller
+# matrices, so fewer weights. Therefore a fourth kind has one KV head and a feed-forward network 160
+# wide instead of 128, which makes exactly as many weights as 4 KV heads have. Train three of each, from
+# three seeds. A seed draws the same pieces of text in the same order for all kinds, and different
+# weights to start from. Losses are in **nats**, the unit of natural logarithms.
 
 # %%
 letters = sorted(set(devils_dictionary()))
@@ -750,7 +776,8 @@ frequency = torch.bincount(training, minlength=len(letters)) / len(training)
 blind = float(-frequency[held_out].clamp(min=1e-6).log().mean())
 print(f"a guess from the letters' frequencies alone: {blind:.2f} nats")
 means = [statistics.mean(found) for found in trained.values()]
-assert all(loss < blind - 0.3 for found in trained.values() for loss in found)
+margin = 0.3
+assert all(loss < blind - margin for found in trained.values() for loss in found)
 assert max(means) - min(means) < 0.5 * (blind - max(means))
 assert sizes["MQA, wider"] == sizes["MHA"] == 87_168
 assert sizes["MHA"] - sizes["MQA"] == 12_288
@@ -760,8 +787,8 @@ counts = torch.ones(len(letters), len(letters))  # how often a letter follows an
 counts.index_put_((training[:-1], training[1:]), torch.tensor(1.0), accumulate=True)
 pairs = float(-(counts / counts.sum(1, keepdim=True))[held_out[:-1], held_out[1:]].log().mean())
 print(f"a table of letter pairs, without any attention: {pairs:.2f} nats")
-assert blind - 0.3 > pairs
-assert all(abs(pairs - mean) < 0.3 for mean in means)
+assert blind - margin > pairs
+assert all(abs(pairs - mean) < margin for mean in means)
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Held-out loss for four kinds, MHA, GQA, MQA and MQA with a wider feed-forward network. Three dots each, for three seeds, and a bar for their mean. All of them lie far below a dashed line, the loss of a guess from the letters' frequencies, and near a second one, the loss of a table of letter pairs."}}
 for place, found in enumerate(trained.values()):
@@ -781,10 +808,9 @@ plt.show()
 # %% [markdown]
 # Read the table in this order. First the **spread**: so much the loss changes if nothing changes but
 # the seed. Then the differences against MHA, seed by seed, and their standard errors. With three
-# seeds a difference of less than about four standard errors may be chance. What is not clearly above
-# that, this experiment cannot tell. And where one KV head does look worse, compare it with the wider
-# kind: extra weights make good that much. Why they do, this cannot tell: a wider MHA might gain as
-# much.
+# seeds a difference of less than about four standard errors may be chance, and this experiment cannot
+# tell. Where one KV head does look worse, compare it with the wider kind: so much the extra weights
+# make good. They might help MHA as much.
 #
 # What the experiment does give, on any machine, is a bound. Each model lies at least 0.3 nats below
 # one that only knows how frequent the letters are. The means of all kinds differ by less than half
@@ -792,10 +818,10 @@ plt.show()
 #
 # And look at the dotted line. A table that only counts which letter follows which, without any
 # attention, is about as good. After so short a training these models have hardly begun to use
-# their heads. So this run shows how such a comparison is made. It does **not** show what KV heads are worth; for that
-# they would have to be trained until attention matters, which takes longer than a lesson.
+# their heads. So this run shows how such a comparison is made. It does **not** show what KV heads are
+# worth. For that they would have to be trained until attention matters, which takes longer than a lesson.
 #
-# What it does not show: how large models behave. These have 87,168 weights or up to 12,288 fewer, and
+# Nor does it show how large models behave. These have 87,168 weights or up to 12,288 fewer, and
 # trained for seconds. At scale, Ainslie et al. (2023) and the authors of Llama 2 ([Touvron et al.
 # 2023](https://arxiv.org/abs/2307.09288), appendix) report that MQA loses some quality, and that GQA
 # with 8 KV heads stays close to MHA.
@@ -819,13 +845,15 @@ assert abs(weighed[taken] / weighed["predicted"] - 1) < bound
 # %% [markdown]
 # ### The price of a latent
 #
-# That was guess 4: no, the absorbed form never computes them. It multiplies each new query by $U_h$
+# Guess 4: no, the absorbed form never computes the keys and values. It multiplies each new query by $U_h$
 # and each mean of latents by $W_h$. Which form is cheaper? Count the operations of one layer. Both
 # have a part for each query and each token that it looks at. The matrices come on top: absorbed once
 # for each *query*, expanded once for each *token held*, in every pass.
 
 # %%
-n_heads, content, turned, latent = 128, 128, 64, 512
+n_heads, content = deepseek.n_heads, deepseek.content_dim
+turned, latent = deepseek.head_dim, deepseek.latent_dim
+decode_held, prompt_len = 1024, 4096  # tokens
 pair = {
     "absorbed": 2 * n_heads * (latent + turned + latent),
     "expanded": 2 * n_heads * (content + turned + content),
@@ -843,7 +871,8 @@ def times_the_work(queries: int, held: int) -> float:
 # %%
 print(f"per query and token: absorbed {pair['absorbed']:,}, expanded {pair['expanded']:,}")
 print(f"the matrices, per query or per token held: {matrices:,}")
-for queries, held in ((1, 1), (1, 64), (1, 1024), (1, 131_072), (4096, 4096)):
+passes = ((1, 1), (1, 64), (1, decode_held), (1, 131_072), (prompt_len, prompt_len))
+for queries, held in passes:
     ratio = times_the_work(queries, held)
     print(f"{queries:5,} queries, {held:7,} tokens: expanded takes {ratio:6.2f} times the work")
 assert (pair["absorbed"], pair["expanded"], matrices) == (278_528, 81_920, 33_554_432)
@@ -902,11 +931,10 @@ if device == "cpu":
     assert theirs > 16 * held_nbytes(k)
 
 # %% [markdown]
-# The last line is the case that was announced: for rows with values narrower than keys, on a CPU,
-# PyTorch's call repeats the row for all 16 heads, and needs more than 16 times the layer's cache for a
-# moment.
-# Lesson 2's default makes that call for every pass with a mask: right, and wasteful here. So `LatentCache` attends by
-# itself.
+# The last line is the case that was announced. Where values are narrower than keys, on a CPU, PyTorch's
+# call repeats the row for all 16 heads, and needs more than 16 times the layer's cache for a moment.
+# Lesson 2's default makes that call for every pass with a mask: right, and wasteful here. So
+# `LatentCache` attends by itself.
 
 # %% [markdown]
 # ## Explore
@@ -922,6 +950,27 @@ HeadsExplorer(series=series)
 # %% [markdown]
 # At how many KV heads does the model need as many bytes as with the latent? And which of the two
 # gives each query head keys of its own?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# For Llama 2 7B, at none that divides its 32 query heads. The latent of 512 + 64 values takes what 2.25 heads
+# would take: a little more than two. And the latent gives each query head keys of its own, made from the one
+# row by a matrix of its own. With two KV heads 16 query heads read the same keys.
+#
+# ```python
+# from kvbook.accounting import cache_spec, what_if
+# from kvbook.accounting.facts import model
+# from kvbook.accounting.latent import with_latent
+#
+# llama = cache_spec(model("llama-2-7b").config)
+# latent = with_latent(llama, 512, 64).bytes_per_token("float16")
+# two, four = (what_if(llama, n_kv_heads=n).bytes_per_token("float16") for n in (2, 4))
+# assert (two, latent, four) == (32_768, 36_864, 65_536)
+# assert latent / (two / 2) == 2.25
+# ```
+#
+# </details>
 #
 # If you run this notebook yourself, choose the KV heads and let SmolLM2 write. With 9, heads are
 # repeated; with 1 they are pooled. That takes a *kernel*, so the published page shows nothing here.
@@ -967,8 +1016,8 @@ assert nine["ids"] == as_published != one["ids"]
 # %% [markdown]
 # ## Check yourself
 #
-# **1. A test that cannot fail.** A colleague tests his grouped attention with 8 query heads and one
-# KV head, and with 8 and 8. He uses `repeat`. Which shape shows the bug?
+# **1. A test that cannot fail.** A grouped attention uses `repeat`. It is tested with 8 query heads and
+# one KV head, and with 8 and 8. Which shape would show the bug?
 #
 # <details>
 # <summary>Answer</summary>
@@ -1064,14 +1113,16 @@ assert nine["ids"] == as_published != one["ids"]
 # The ledger goes on, for Llama 2 7B's shape on 80 GB, with the weights as published:
 
 # %%
-ledger = {name: (way.bytes_per_token(), way.nbytes(4096)) for name, way in ways.items()}
+GB = 10**9
+card = 80 * GB
+costs = {name: (way.bytes_per_token(), way.nbytes(4096)) for name, way in ways.items()}
 weights = 2 * facts("llama-2-7b").parameters
-for name, (per_token, nbytes) in ledger.items():
-    users = fit_users(nbytes, 80 * GB, weights)
+for name, (per_token, nbytes) in costs.items():
+    users = fit_users(nbytes, card, weights)
     print(f"{name:12} {per_token:8,} bytes per token {users:5,} users with 4,096 tokens")
-users = [fit_users(nbytes, 80 * GB, weights) for _, nbytes in ledger.values()]
+users = [fit_users(nbytes, card, weights) for _, nbytes in costs.values()]
 assert users == [30, 123, 991, 440]
-assert [per_token for per_token, _ in ledger.values()] == [524_288, 131_072, 16_384, 36_864]
+assert [per_token for per_token, _ in costs.values()] == [524_288, 131_072, 16_384, 36_864]
 
 # %% [markdown]
 # | Cache | Bytes per token | Users with 4,096 tokens | When it is chosen |
@@ -1082,9 +1133,71 @@ assert [per_token for per_token, _ in ledger.values()] == [524_288, 131_072, 16_
 # | a latent of 512 + 64 (MLA) | 36,864 | 440 | before training |
 #
 # These are users by arithmetic, not a promise of quality: nobody has trained this model with one head
-# or with a latent.
-#
+# or with a latent. The whole ledger so far:
+
+# %%
+ledger.show(7)
+
+# %% [markdown]
 # ## Next
 #
 # You cannot choose the heads of a model that you are given. You can choose in how many bits its cache
-# is stored. Lesson 8 takes the last term of the formula apart: fewer bits.
+# is stored. [Lesson 8](08_quantized.ipynb) takes the last term of the formula apart: fewer bits.
+
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+in_gpu = {name: way.layers[0].n_kv_heads for name, way in ways.items()}
+n_query = facts("llama-2-7b").config["num_attention_heads"]
+check(
+    {
+        "93 MB": smollm2.ARCHIVE.wheel_nbytes / 1e6,
+        "9 query heads": config.n_heads,
+        "3 KV heads": config.n_kv_heads,
+        "46,080 bytes": smol_nbytes[3],
+        "3 times": config.n_heads / config.n_kv_heads,
+        "576 values": deepseek.k_dim,
+        "128 heads": deepseek.n_heads,
+        "9 heads": max(smol_nbytes),
+        "15,360 bytes": smol_nbytes[1],
+        "2,048 tokens": looked_at,
+        "64 values": config.head_dim,
+        "512 values": deepseek.latent_dim,
+        "61 layers": deepseek.n_layers,
+        "70,272 bytes": spec.bytes_per_token(),
+        "8 KV heads": in_gpu["8 KV heads"],
+        "32 heads": in_gpu["32 KV heads"],
+        "8 heads": in_gpu["8 KV heads"],
+        "1 heads": in_gpu["1 KV head"],
+        "30 layers": config.n_layers,
+        "9,437,184 bytes": copied,
+        "3 heads": config.n_kv_heads,
+        "512 tokens": text.shape[1],
+        "5 %": From("Ainslie et al. 2023"),
+        "4 query heads": small.n_heads,
+        "4 KV heads": kinds["MHA"][0],
+        "2 KV heads": kinds["GQA"][0],
+        "1 KV heads": kinds["MQA"][0],
+        "0.3 nats": margin,
+        "87,168 weights": sizes["MHA"],
+        "1,024 tokens": decode_held,
+        "108 times": times_the_work(1, decode_held),
+        "4,096 tokens": prompt_len,
+        "3.4 times": pair["absorbed"] / pair["expanded"],
+        "16 heads": layer.n_heads,
+        "16 times": layer.n_heads,
+        "32 query heads": n_query,
+        "2.25 heads": ways["a latent"].bytes_per_token() / ways["1 KV head"].bytes_per_token(),
+        "16 query heads": n_query / 2,
+        "8 query heads": From("exercise 1"),
+        "32 layers": len(llama.layers),
+        "256 values": llama.layers[0].k_dim + llama.layers[0].v_dim,
+        "80 GB": card / GB,
+        "32 KV heads": in_gpu["32 KV heads"],
+        "1 KV head": in_gpu["1 KV head"],
+    }
+)

@@ -14,15 +14,19 @@
 #
 # You will build a cache that keeps small codes instead of numbers: 8, 4 or 2 bits each. The bytes
 # are easy to count, if you do not forget the scales. The quality must be measured, and it depends
-# more on *which* values share a scale than you might think. The speed will disappoint you
+# on *which* values share a scale and on *when* a key is coded. The speed will disappoint you
 # first.
 
 # %% [markdown]
 # ## What you need
 #
 # [Lesson 2](02_cache.ipynb) for what a cache must do, [lesson 3](03_cost.ipynb) for bytes per
-# token, [lesson 6](06_roofline.ipynb) for why a decode step waits for memory. You need no GPU.
-# The lesson runs in about a minute on two CPU cores.
+# token, [lesson 6](06_roofline.ipynb) for why a decode step waits for memory,
+# [lesson 7](07_gqa.ipynb) for loss and perplexity. You need no GPU. The lesson runs in about a
+# minute on two CPU cores.
+#
+# One word first. A key is a row of 64 numbers in each head. One of the 64 places, followed over all
+# tokens, is a **channel**.
 
 # %% [markdown]
 # ## Predict
@@ -31,8 +35,9 @@
 #    the fp16 cache is left?
 # 2. You may code only the keys or only the values with 4 bits. Which of the two does the model
 #    mind more?
-# 3. Two ways to use 4 bits take the same bytes. In one, 32 neighbours in a key share a scale; in
-#    the other, 32 tokens share one in each channel. Do they differ in quality?
+# 3. In 4 bits, 32 neighbours in a key can share a scale, or 32 tokens in each channel. The second
+#    way loses much less. But it also leaves the newest keys uncoded until 32 have come. Which of
+#    the two does more for it: that each channel has its scale, or that the newest keys are exact?
 # 4. The int8 cache has about a quarter of the bytes of the float32 cache. How much faster does
 #    attention over it run, if you turn codes into numbers and then attend as before?
 
@@ -48,13 +53,12 @@ from kvbook.lessons.decoder import DecoderConfig
 # %%
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import ipywidgets
 import matplotlib.pyplot as plt
 import torch.nn.functional as F
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, facts, fit_users
 from kvbook.explorer.bits import BitsExplorer
 from kvbook.lessons.cache import PreallocatedCache
@@ -65,6 +69,7 @@ from kvbook.measure import codes_points, quality_points, record
 from kvbook.measure.quality import change, token_losses
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
+from kvbook.prose import From, check
 
 # %%
 plotting.use_style()
@@ -79,8 +84,8 @@ config = model.config
 #
 # The simplest code for a number is a smaller float. fp8 has two kinds. **e4m3** spends 4 bits on
 # the exponent and 3 on the digits, **e5m2** spends 5 and 2: a wider range, coarser steps
-# (Micikevicius et al. 2022). A float brings its own scale in the exponent, so nothing else must
-# be kept.
+# ([Micikevicius et al. 2022](https://arxiv.org/abs/2209.05433)). A float brings its own scale in
+# the exponent, so nothing else must be kept.
 #
 # One trap: e4m3 ends at 448 and has no infinity; e5m2 ends at 57,344 and has one. What a cast
 # makes of a larger number could be the end, infinity or NaN. If you clamp first, you need not
@@ -102,6 +107,7 @@ class Cast:
     """Another float as the code: clamped to its range, cast, kept as bytes. There is no scale."""
 
     tokens = 1  # of a block: each token is coded by itself
+    unit = 1  # a row's width must be a multiple of it
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -190,6 +196,10 @@ class Integers:
     tokens: int = 1
     width: int | None = None
     minimum: bool = False
+
+    @property
+    def unit(self) -> int:  # a row's width must be a multiple of it
+        return self.width or 8 // self.bits
 
     def encode(self, rows: Tensor) -> list[Tensor]:
         """Rows [..., n × tokens, d] -> parts [..., n, *]: packed codes, scales, maybe minima."""
@@ -316,12 +326,45 @@ plt.show()
 # its own scale, the middle channel's error falls from 0.36 to 0.03. The values of this head have
 # no channel that stands out so far: 3 times the median.
 #
-# This is the idea of KIVI (Liu et al. 2024): keys per channel, values per token.
+# This is the idea of KIVI ([Liu et al. 2024](https://arxiv.org/abs/2402.02750)): keys per channel,
+# values per token.
 
 # %% [markdown]
 # ### The formats
 #
-# The formats of this lesson. The last four take a float16 scale and a float16 minimum for each
+# A scale for 32 tokens of a channel needs 32 tokens. Until they have come, a key must wait as it
+# is. So a format with a scale for each channel does two things at once: it groups the keys in the
+# other direction, and it leaves the newest keys uncoded. To tell the two apart you need a format
+# that does only the second. `Waiting` makes one: groups within a row, as before, but coded only
+# when 32 tokens have come.
+
+
+# %% tags=["export"]
+@dataclass(frozen=True)
+class Waiting:
+    """Another codec's codes, made for `tokens` tokens at a time; until they come, rows wait."""
+
+    codec: Integers  # which codes token by token
+    tokens: int = 32
+
+    @property
+    def unit(self) -> int:
+        """A row's width must be a multiple of it."""
+        return self.codec.unit
+
+    def encode(self, rows: Tensor) -> list[Tensor]:
+        """Rows [..., n × tokens, d] -> parts [..., n, *]: those of a block's tokens side by side."""
+        parts = self.codec.encode(rows)
+        return [part.unflatten(-2, (-1, self.tokens)).flatten(-2) for part in parts]
+
+    def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+        """What encode made -> rows [..., n × tokens, d] in dtype."""
+        apart = [part.unflatten(-1, (self.tokens, -1)).flatten(-3, -2) for part in parts]
+        return self.codec.decode(apart, dtype)
+
+
+# %% [markdown]
+# The formats of this lesson. The last five take a float16 scale and a float16 minimum for each
 # group.
 #
 # | Format | Keys | Values |
@@ -331,11 +374,12 @@ plt.show()
 # | `fp8_e4m3`, `fp8_e5m2` | cast, no scale | cast, no scale |
 # | `int4_token` | per row | per row |
 # | `int4_group` | 32 neighbours in a row | 32 neighbours in a row |
+# | `int4_group_tail` | the same, coded when 32 tokens have come | 32 neighbours in a row |
 # | `int4` | 32 tokens of a channel | 32 neighbours in a row |
 # | `int2` | 32 tokens of a channel | 32 neighbours in a row |
 
 # %% tags=["export"]
-Codec = Cast | Integers
+Codec = Cast | Integers | Waiting
 ROW = Integers(4, minimum=True)
 GROUP = Integers(4, width=32, minimum=True)
 CHANNEL = Integers(4, tokens=32, width=1, minimum=True)
@@ -347,6 +391,7 @@ FORMATS: dict[str, tuple[Codec, Codec]] = {  # how keys and how values are kept
     "fp8_e5m2": (Cast(torch.float8_e5m2), Cast(torch.float8_e5m2)),
     "int4_token": (ROW, ROW),
     "int4_group": (GROUP, GROUP),
+    "int4_group_tail": (Waiting(GROUP), GROUP),
     "int4": (CHANNEL, GROUP),
     "int2": (
         Integers(2, tokens=32, width=1, minimum=True),
@@ -465,8 +510,9 @@ class CodedBlocks(CodedTokens):
 # Two halves, each with its codec, behind lesson 2's seam. The decoder will not notice. NaN and
 # infinity are refused: one of them would spoil the scale of a whole group. That test has a price
 # on a GPU: the processor must wait for its answer, once in each layer. `reorder` copies sequences
-# over each other, as a beam search does; codes, scales and tails must move together. `reset` must
-# forget the pass under way, too.
+# over each other. A *beam search* needs that: it writes several continuations side by side and
+# keeps the likeliest. Codes, scales and tails must move together. `reset` must forget the pass
+# under way, too.
 #
 # Cutting a sequence back is not offered: it could end within a coded block.
 
@@ -486,8 +532,8 @@ def check_range(k: Tensor, v: Tensor) -> None:
 
 
 # %% tags=["export"]
-class CodedCache(KVCache):
-    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
+class CodedHalves(KVCache):
+    """Keys and values kept by one of `codecs` each, and the bytes that they take."""
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
@@ -508,9 +554,16 @@ class CodedCache(KVCache):
         """Bytes that live tokens fill: their codes with scales and minima, and rows in the tail."""
         return sum(half.used(n) for half in (self.k, self.v) for n in self.lengths.tolist())
 
+
+# %% tags=["export"]
+class CodedCache(CodedHalves):
+    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
+
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
         check_range(k, v)
+        if self.stored[layer]:  # this layer again: a new pass, and the last one broke off
+            self.give_up()
         self.stored[layer] = k.shape[2]
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
@@ -525,11 +578,15 @@ class CodedCache(KVCache):
         for half in (self.k, self.v):
             half.advance(before, new)
 
-    def reset(self) -> None:
-        super().reset()
+    def give_up(self) -> None:
+        """Forget the pass under way."""
         self.stored = [0] * self.config.n_layers
         for half in (self.k, self.v):
             half.fresh.clear()
+
+    def reset(self) -> None:
+        super().reset()
+        self.give_up()
 
 
 # %% tags=["export"]
@@ -554,9 +611,9 @@ class QuantizedCache(CodedCache):
         codecs = (plain if only == "values" else keys, plain if only == "keys" else values)
         for dim_name, codec in zip(("k_dim", "v_dim"), codecs, strict=True):
             dim = getattr(config, dim_name, config.head_dim)
-            unit = 1 if isinstance(codec, Cast) else codec.width or 8 // codec.bits
-            if dim % unit:
-                raise ValueError(f"{dim_name} is {dim}; {format} takes a multiple of {unit}.")
+            if dim % codec.unit:
+                takes = f"{format} takes a multiple of {codec.unit}"
+                raise ValueError(f"{dim_name} is {dim}; {takes}.")
         super().__init__(config, batch, capacity, codecs, **options)
 
     def reorder(self, order: Tensor) -> None:
@@ -580,7 +637,7 @@ class QuantizedCache(CodedCache):
 # ### Every byte
 #
 # Now count, scales and minima with the codes. `nbytes` counts everything that is held;
-# `kvbook.accounting` predicted int8, int4 and fp8 long ago, in lesson 5's table of users.
+# `kvbook.accounting` predicted int8, int4 and fp8 already in lesson 5's table of users.
 
 # %%
 spec = cache_spec(facts.model("smollm2-135m").config)
@@ -601,7 +658,7 @@ assert 5 * 368_640 == 256 * 7_200
 # scales weigh more: `int4` takes 5 bits a value. And the tail is not free either: 368,640 bytes
 # for each sequence, however short it is. At 256 tokens that is a fifth on top of the codes.
 #
-# To the byte is what the object holds. What does a process take for it? Lesson 4's measurement,
+# So much the object holds, to the byte. What does a process take for it? Measure it as in lesson 4,
 # in fresh processes:
 
 # %%
@@ -627,8 +684,8 @@ bound = 0.01 if device == "cuda" else 0.05
 assert all(abs(found[near] / found["predicted"] - 1) < bound for _, found in grid)
 
 # %% [markdown]
-# Neither figure shows a moment. While a layer attends, its keys and values lie there as floats, in
-# full: one layer of 30. And where keys are coded in blocks, the new keys of *all* layers wait for
+# Neither figure shows what is held for a moment. While a layer attends, its keys and values lie
+# there as floats, in full: one layer of 30. And where keys are coded in blocks, the new keys of *all* layers wait for
 # `advance`, as they came. That is nothing for one token. For a prompt of 1,024 tokens in one pass
 # it is not:
 
@@ -683,11 +740,11 @@ assert here["int4_token"].ratio > here["int4"].ratio
 # tokens, for every format, and for keys or values alone (the other half then is float16). It
 # takes a quarter of an hour: `python -m kvbook measure --what quality --out
 # measurements/mine.json`. Here the four pieces give a second standard error, from their own four
-# means. Where the loss differs from piece to piece more than blocks do, it is the larger one. The
-# table shows the larger of the two. This is the record, not this run:
+# means. It is the larger one where the pieces differ more than the blocks do. The table shows the
+# larger of the two. This is the record, not this run:
 
 # %%
-folder = Path("../measurements")
+folder = record.book_folder()
 name, kept = record.newest(folder, "cpu", "quality")
 print(f"{name}, {kept['date'][:10]}: {kept['device']['name']}, PyTorch {kept['versions']['torch']}")
 print(quality_points.answer(kept))
@@ -701,7 +758,8 @@ assert abs(lost["int8", None]) < 2 * error["int8", None]
 assert abs(lost["int8", None]) + 2 * error["int8", None] < 0.2
 assert f"{error['int2', None]:.1f} {error['int4_group', None]:.1f}" == "5.5 1.1"
 assert (both["fp8_e4m3"], both["fp8_e5m2"]) == ("0.8", "2.9")
-assert (both["int4_token"], both["int4_group"], both["int4"]) == ("10.0", "5.0", "0.9")
+assert (both["int4_token"], both["int4_group"]) == ("10.0", "5.0")
+assert (both["int4_group_tail"], both["int4"]) == ("1.7", "0.9")
 assert both["int2"] == "45.3"
 for name in ("fp8_e4m3", "fp8_e5m2", "int4_token", "int4_group"):
     assert lost[name, "keys"] > 4 * lost[name, "values"]
@@ -713,12 +771,23 @@ for name in ("int4", "int2"):
     found = quality_points.compared(halves[name, "keys"], halves[name, "values"])
     two[name] = f"{100 * found.ratio:.1f} ± {100 * found.error:.1f}"
     print(f"{name}: keys alone against values alone {two[name]} %")
+steps = {}  # from one format to the next, pair by pair: first the tail, then the direction
+for one, other in (("int4_group", "int4_group_tail"), ("int4_group_tail", "int4")):
+    for only in (None, "keys"):
+        found = quality_points.compared(halves[other, only], halves[one, only])
+        steps[other, only] = f"{100 * found.ratio:.1f} ± {100 * found.error:.1f}"
+    print(f"{other} against {one}: {steps[other, None]} %, keys alone {steps[other, 'keys']} %")
 assert abs(lost["int4", "keys"] - lost["int4", "values"]) < 0.1
 assert two["int2"] == "-3.1 ± 1.6"
 assert f"{lost['int2', 'keys']:.1f} {lost['int2', 'values']:.1f}" == "14.9 18.5"
+assert steps["int4_group_tail", None] == "-3.2 ± 0.6"
+assert steps["int4", None] == "-0.7 ± 0.6"
+assert steps["int4", "keys"] == "-0.9 ± 0.3"
+for name in ("int4_group_tail", "int4"):
+    assert quality_points.bytes_at({"format": name, "only": None}, 1024) == 7_560 == 7_200 + 360
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Recorded changes of perplexity, one row for each format, three points in each: keys and values, keys alone, values alone. bfloat16 and int8 lie at zero. For fp8 e4m3 and int4 per token the keys alone lie nearly where both do; for fp8 e5m2 and int4 in groups they lie at 2.1 of 2.9 and at 4.0 of 5.0 per cent. In these four, values alone lie below 0.6 per cent. For int4 with keys per channel all lie below 1 per cent. int2 lies at 45 per cent, its keys alone at 15, its values alone at 18."}}
-figure, axes = plt.subplots(figsize=(7, 4))
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Recorded changes of perplexity, one row for each format, three points in each: keys and values, keys alone, values alone. bfloat16 and int8 lie at zero. For fp8 e4m3 and int4 per token the keys alone lie nearly where both do; for fp8 e5m2 and int4 in groups they lie at 2.1 of 2.9 and at 4.0 of 5.0 per cent. In these four, values alone lie below 0.6 per cent. For int4 in groups with a tail both lie at 1.7, keys alone at 1.3. For int4 with keys per channel all lie below 1 per cent. int2 lies at 45 per cent, its keys alone at 15, its values alone at 18."}}
+figure, axes = plt.subplots(figsize=(7, 4.4))
 parts = ((None, "cache", "keys and values"), ("keys", "key", "keys alone"))
 for only, role, label in (*parts, ("values", "value", "values alone")):
     names = [name for name in FORMATS if (name, only) in lost and name != "float16"][::-1]
@@ -748,6 +817,7 @@ shares = {
     if only == "keys"
 }
 assert (shares["fp8_e5m2"], shares["int4_group"]) == ("2.1 of 2.9", "4.0 of 5.0")
+assert shares["int4_group_tail"] == "1.3 of 1.7"
 for name in ("fp8_e4m3", "int4_token"):
     assert lost[name, "keys"] > 0.95 * lost[name, None]
 for name in ("fp8_e4m3", "fp8_e5m2", "int4_token", "int4_group"):
@@ -761,9 +831,15 @@ assert max(lost["int4", only] for only in (None, "keys", "values")) < 1
 #   then on this model and this text less than 0.2 %, for half the cache.
 # - **fp8 e4m3 costs 0.8 %, e5m2 2.9 %**, with as many bits as int8, nearly. A likely reason: a
 #   float spends bits on a range that these rows do not need.
-# - **Which values share a scale decides.** `int4_token` loses 10.0 %, `int4_group` 5.0 %, and
-#   `int4` 0.9 %. The last two take the same 5 bits: guess 3. They differ in two ways, in the
-#   direction of the key's groups and in the tail, and the table cannot tell which of them does it (see below).
+# - **Smaller groups help.** `int4_token` loses 10.0 %, `int4_group` 5.0 %, for half a bit more.
+# - **The tail helps more than the direction**: guess 3. `int4_group` and `int4` take the same 5
+#   bits and lose 5.0 % and 0.9 %. Between them lies `int4_group_tail`: its keys have the groups
+#   of the first and the tail of the second, and it loses 1.7 %. So most of the lead comes from
+#   leaving the newest keys as they are: perplexity falls by 3.2 % ± 0.6 %. A scale for each channel
+#   then takes another 0.7 % ± 0.6 %, little more than its standard error. With keys alone it is
+#   0.9 % ± 0.3 %, so the direction does count.
+# - **A tail is not free.** It takes the same room in both: with it a token takes 7,560 bytes, not
+#   7,200, in a conversation of 1,024 tokens. In a short one its share is larger.
 # - **Keys mind more than values** in fp8, `int4_token` and `int4_group`: guess 2. They decide
 #   *where* to look. With a scale for each channel that is over: in `int4` the two are even, in
 #   `int2` values cost even more, 18.5 % against 14.9 %. That difference is just under two
@@ -771,10 +847,11 @@ assert max(lost["int4", only] for only in (None, "keys", "values")) < 1
 # - **int2 is too few** here: 45.3 %.
 #
 # What the table does not show: it is one small model and one kind of text, in passes of known
-# words. Other models may mind more or less. And `int4` has an advantage: its newest keys, up to
-# 31, lie in the tail in full precision. Attention likes the newest tokens, so much of its lead may
-# come from there. To know, `int4_group` would have to be measured with such a tail; it was not. A standard error says how far another piece of *this* text may differ, and
-# from four pieces it is itself a rough figure. It says nothing about another model.
+# words. Other models may mind more or less. In one with wider channels the direction may count
+# for more than here. Why the newest keys matter so much was not measured either; a likely reason
+# is that attention looks at the newest tokens, and at the token itself, more than at others. A
+# standard error says how far another piece of *this* text may differ, and from four pieces it is
+# itself a rough figure. It says nothing about another model.
 
 # %% [markdown]
 # ### Is it faster?
@@ -862,9 +939,9 @@ assert f"{256 / 66:.1f}" == "3.9"
 # less than half of that time is left.
 #
 # To win, the codes must be read **once** and become floats in registers, on their way into the
-# product. That is what *fused* means. PyTorch has a compiler that can do it, if you write the
-# products as products and sums, so that it finds loops to merge. On a GPU it writes Triton from
-# the same lines.
+# product. That is what **fused** means. PyTorch has a compiler that can do it, if you write the
+# products as products and sums, so that it finds loops to merge. On a GPU it writes programs in
+# Triton, a language for GPU kernels, from the same lines.
 
 
 # %% tags=["export"]
@@ -887,9 +964,9 @@ assert (attend_sums(q, *coded) - exact).abs().max() < 1e-5
 # %% [markdown]
 # Compiling takes a C++ compiler (on a GPU, Triton) and some seconds, so it is not done here but
 # in a record: `python -m kvbook measure --what codes --out measurements/mine.json`. Where no
-# compiler is found, its row says so. The last column holds the bytes that must be read, per
-# second, against the rate at which the same machine just reads memory. This is the record, not
-# this run:
+# compiler is found, its row says so. The last column compares the bytes that must be read, per
+# second, with the rate at which the same machine just reads memory. This is the record, not this
+# run:
 
 # %%
 for kind in ("cpu", "cuda"):
@@ -899,6 +976,7 @@ for kind in ("cpu", "cuda"):
         print(codes_points.answer(fused))
     else:
         print(f"No {'GPU' if kind == 'cuda' else 'CPU'} record exists yet.")
+assert not list(folder.glob("codes_cuda*.json"))  # as the text below says
 
 # %%
 fused = record.read(folder / "codes_cpu.json")  # this book's record, not a run of yours
@@ -923,8 +1001,11 @@ assert {point["job"]["context"] for point in fused["points"]} == {2048, 8192}
 # part of that takes the time was not measured.
 #
 # So fewer bytes give **more users**, first of all. More speed comes only with a kernel that turns
-# codes into numbers faster than memory brings them, and this page has not shown one. No figure
-# here is a GPU's unless a record above says so.
+# codes into numbers faster than memory brings them, and this page has not shown one.
+#
+# **This book has no record from a GPU.** There `torch.compile` makes Triton kernels of the same
+# lines, and the same command would time them; nobody has run it on one. So nothing here says how
+# fast codes are read on a GPU.
 
 # %% [markdown]
 # ## Explore
@@ -945,13 +1026,46 @@ room = card.memory_bytes_nominal, 2 * llama.parameters
 assert (explorer.users, fit_users(codes_alone, *room)) == (97, 99)
 
 # %% [markdown]
-# The explorer counts the tail for each user: 97 users of 4,096 tokens fit with `int4`. Lesson 5 had
-# 99, without a tail. It begins with Llama 2 7B, whose rows of 128 values share a scale where those of SmolLM2, on which
-# perplexity was measured, are 64 long. So int8 takes 8.125 bits a value in the one and 8.25 in the other.
+# The explorer counts the tail for each user: 97 users of 4,096 tokens fit with `int4`. Lesson 5
+# had 99, without a tail. It begins with Llama 2 7B, whose rows of 128 values share a scale where
+# those of SmolLM2, on which perplexity was measured, are 64 long. So int8 takes 8.125 bits a value
+# in the one and 8.25 in the other.
 #
-# Watch two things. Take int4 and change how values are grouped: the bytes stay and the error on
-# the narrow channels does not. Then code only the values with 2 bits: what does that save, and
-# what does it cost?
+# Two questions:
+#
+# 1. Under *Format*, go through the four ways of int4. Which of them take the same bytes a token,
+#    and what happens to the error of the narrow channels?
+# 2. Code only the values with 2 bits: choose int2 as the format, and values alone under *Coded*
+#    (or press "int2, values alone"). What does it save, what does it cost, and which button
+#    saves more for less?
+#
+# <details>
+# <summary>Answers</summary>
+#
+# **1.** In groups, in groups with a tail and per channel take 5 bits a value. Per token takes
+# 4.25 in Llama 2 7B, where a row of 128 shares one scale and one minimum. Groups help the narrow
+# channels little, for each still holds a wide one; a scale of their own helps them much. The tail
+# changes no error of a coded key. (The sample has 64 tokens, two full blocks, so nothing waits.)
+#
+# **2.** The keys stay float16, so a value takes 9.5 bits on average: 52 users instead of
+# 30. The record has +18.5 %. The button "int8" codes both halves with 8.125 bits: 61 users,
+# and no change that could be told from none. It is better to code both halves a little than
+# one half too much.
+#
+# ```python
+# from kvbook.explorer.bits import BitsExplorer
+#
+# ways = ("int4_token", "int4_group", "int4_group_tail", "int4")
+# assert [BitsExplorer(format=name).bits_per_value for name in ways] == [4.25, 5, 5, 5]
+# found = {
+#     (name, only): BitsExplorer(format=name, only=only)
+#     for name, only in (("float16", None), ("int2", "values"), ("int8", None))
+# }
+# assert [one.bits_per_value for one in found.values()] == [16, 9.5, 8.125]
+# assert [one.users for one in found.values()] == [30, 52, 61]
+# ```
+#
+# </details>
 #
 # If you run this notebook yourself, choose a format and let the model write through it. That
 # takes a *kernel*, so the published page shows nothing here.
@@ -998,7 +1112,7 @@ assert moved == {"format": "fp8_e5m2", "held": [44], "used": 44 * 11_520}
 # <details>
 # <summary>Answer</summary>
 #
-# Its scale is 0, and 0/0 is NaN. The mask gives the row the weight 0, and 0 times NaN is NaN.
+# Its scale is 0, and 0/0 is NaN. The mask gives the row the weight 0, and zero times NaN is NaN.
 #
 # ```python
 # import torch
@@ -1112,18 +1226,100 @@ assert moved == {"format": "fp8_e5m2", "held": [44], "used": 44 * 11_520}
 # %% [markdown]
 # ## What changed
 #
-# Your four guesses, once more: 51.6 %; the keys; 5.0 % against 0.9 %; slower. If the product itself
-# reads the codes, it was faster than float32 in one of two recorded cases, and than bfloat16 in none.
+# Your four guesses, once more: 51.6 %; the keys; the newest keys, from 5.0 % to 1.7 %, where the
+# direction leads on to 0.9 %; slower. If the product itself reads the codes, it was faster than
+# float32 in one of two recorded cases, and than bfloat16 in none.
 #
 # | Format of SmolLM2-135M | Bits a value | Bytes per token | Change of perplexity, recorded |
 # |---|---|---|---|
 # | float16 | 16 | 23,040 | 0.0 % |
 # | int8 | 8.25 | 11,880 | a tie |
 # | fp8 e4m3 | 8 | 11,520 | +0.8 % |
+# | int4, keys in groups | 5 | 7,200 | +5.0 % |
+# | the same, the newest as they are | 5 | 7,200, and a tail | +1.7 % |
 # | int4, keys per channel | 5 | 7,200, and a tail | +0.9 % |
 # | int2, keys per channel | 3 | 4,320, and a tail | +45.3 % |
 #
+# And the ledger:
+
+# %%
+ledger.show(8)
+
+# %% [markdown]
 # ## Next
 #
 # Fewer heads, fewer bits: each token got cheaper. [Lesson 9](09_window.ipynb) asks whether every
 # layer must keep every token.
+
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+n_values = 2 * config.n_layers * config.n_kv_heads * config.head_dim  # of a token
+of_token = {name: spec.nbytes(256, cache_dtype=name) // 256 for name in ("float16", "int8", "int4")}
+in_tail = QuantizedCache(config, format="int4", dtype=torch.float16, device="meta").k.tail.nbytes
+falls = quality_points.compared(halves["int4_group_tail", None], halves["int4_group", None])
+then = quality_points.compared(halves["int4", None], halves["int4_group_tail", None])
+alone = quality_points.compared(halves["int4", "keys"], halves["int4_group_tail", "keys"])
+jobs = [point["job"] for point in fused["points"]]
+two_bits = BitsExplorer(format="int2", only="values")
+check(
+    {
+        "8 bits": FORMATS["int8"][0].bits,
+        "4 bits": FORMATS["int4"][0].bits,
+        "2 bits": FORMATS["int2"][0].bits,
+        "64 values": config.head_dim,
+        "32 tokens": FORMATS["int4"][0].tokens,
+        "256 tokens": len(keys),
+        "7 times": outlier(keys),
+        "3 times": outlier(values),
+        "51.6 %": 100 * of_token["int8"] / of_token["float16"],
+        "2 bytes": torch.float16.itemsize,
+        "5 bits": 8 * of_token["int4"] / n_values,
+        "368,640 bytes": in_tail,
+        "1,024 tokens": kept["points"][0]["job"]["tokens"],
+        "23.6 MB": waiting / 1e6,
+        "8.1 MB": before / 1e6,
+        "0.2 %": abs(lost["int8", None]) + 2 * error["int8", None],
+        "0.8 %": lost["fp8_e4m3", None],
+        "2.9 %": lost["fp8_e5m2", None],
+        "10.0 %": lost["int4_token", None],
+        "5.0 %": lost["int4_group", None],
+        "0.9 %": lost["int4", None],
+        "1.7 %": lost["int4_group_tail", None],
+        "3.2 %": -100 * falls.ratio,
+        "0.6 %": 100 * falls.error,
+        "0.7 %": -100 * then.ratio,
+        "0.3 %": 100 * alone.error,
+        "7,560 bytes": quality_points.bytes_at({"format": "int4", "only": None}, 1024),
+        "18.5 %": lost["int2", "values"],
+        "14.9 %": lost["int2", "keys"],
+        "45.3 %": lost["int2", None],
+        "66 bytes": config.head_dim + torch.float16.itemsize,
+        "3.9 times": (k.nbytes + v.nbytes) / cache.nbytes,
+        "8 sequences": jobs[0]["batch"],
+        "8,192 tokens": max(job["context"] for job in jobs),
+        "97 users": BitsExplorer(format="int4").users,
+        "4,096 tokens": n_tokens,
+        "128 values": cache_spec(llama.config).layers[0].k_dim,
+        "8.125 bits": BitsExplorer(format="int8").bits_per_value,
+        "64 tokens": len(channels),
+        "9.5 bits": two_bits.bits_per_value,
+        "52 users": two_bits.users,
+        "+18.5 %": lost["int2", "values"],
+        "61 users": BitsExplorer(format="int8").users,
+        "7,200 bytes": of_token["int4"],
+        "79 tokens": From("the answer's code, which asserts it"),
+        "59 tokens": From("the answer's code, which asserts it"),
+        "63 tokens": From("the answer's code, which asserts it"),
+        "0.0 %": lost["float16", None],
+        "+0.8 %": lost["fp8_e4m3", None],
+        "+5.0 %": lost["int4_group", None],
+        "+1.7 %": lost["int4_group_tail", None],
+        "+0.9 %": lost["int4", None],
+        "+45.3 %": lost["int2", None],
+    }
+)

@@ -13,15 +13,15 @@
 # save, what does it break, and why do four tokens repair most of it?
 #
 # You build a cache that holds a fixed number of tokens, however long the text becomes. Its
-# arithmetic is simple and easy to get wrong: *Check yourself* names two engines that did. Then you
+# arithmetic is simple and easy to get wrong: *Check yourself* names two programs that did. Then you
 # measure what forgetting costs a model that was never trained to forget.
 
 # %% [markdown]
 # ## What you need
 #
 # [Lesson 2](02_cache.ipynb): the seam between decoder and cache. [Lesson 3](03_cost.ipynb): bytes per
-# token. [Lesson 4](04_measure.ipynb): `held_nbytes` and `Watch`. You need no GPU. The lesson runs in
-# about a minute on two CPU cores.
+# token. [Lesson 4](04_measure.ipynb): `held_nbytes` and `Watch`. [Lesson 7](07_gqa.ipynb): loss and
+# perplexity. You need no GPU. The lesson runs in about a minute on two CPU cores.
 
 # %% [markdown]
 # ## Predict
@@ -52,7 +52,7 @@ from kvbook.lessons.decoder import DecoderConfig
 import ipywidgets
 import matplotlib.pyplot as plt
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec
 from kvbook.accounting.facts import model as facts
 from kvbook.accounting.whatif import what_if
@@ -64,6 +64,7 @@ from kvbook.measure.quality import change, token_losses
 from kvbook.measure.runner import results
 from kvbook.models import smollm2
 from kvbook.models.text import devils_dictionary
+from kvbook.prose import From, check
 
 plotting.use_style()
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -79,7 +80,7 @@ MB = 10**6
 # A causal mask lets a query see every key up to its own position. A window cuts the past off: only the
 # keys less than `window` positions back are seen. The query's own key is one of them, so a window of 1
 # is a token that sees itself alone. **Sinks** are an exception to the cut: the first few tokens of
-# the text, which everyone may see. Why you would want them comes later.
+# the text, which every query may see. *Why the first tokens?*, below, says why you would want them.
 
 
 # %% tags=["export"]
@@ -113,7 +114,7 @@ for sinks, mask in masks.items():
 assert masks[0].sum(1).tolist() == [1, 2, 3] + [4] * 9
 assert masks[2].sum(1).tolist() == [1, 2, 3, 4, 5] + [6] * 7
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two grids of 12 queries by 12 keys. Left, window 4: a band of four keys along the diagonal is marked, all else is empty. Right, window 4 and 2 sinks: the same band, and in addition the first two columns."}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two grids of 12 queries by 12 keys. Left, window 4: a band of four keys along the diagonal is marked, all else is empty. Right, window 4 and 2 sinks: the same band, and in another colour the first two columns. A legend names the three kinds of squares."}}
 figure, panels = plt.subplots(1, 2, figsize=(7, 3.6), sharey=True)
 for axes, mask in zip(panels, masks.values(), strict=True):
     for query in range(12):
@@ -129,6 +130,9 @@ for axes, mask in zip(panels, masks.values(), strict=True):
     axes.grid(False)
     axes.set_xticks(range(0, 12, 2))
 panels[0].set_ylabel("position of the query")
+names = {"key": "in the window", "shared": "seen as a sink only", "grid": "not seen"}
+marks = [plt.Rectangle((0, 0), 1, 1, color=plotting.colour(role)) for role in names]
+figure.legend(marks, names.values(), loc="lower center", bbox_to_anchor=(0.5, -0.08), ncols=3)
 panels[0].set_title("Window 4 cuts the past off")
 panels[1].set_title("2 sinks stay in sight")
 plt.show()
@@ -171,7 +175,8 @@ def held_positions(lengths: Tensor, slots: int, window: int, sinks: int = 0) -> 
 # Watch a window of 8: a prompt of 6 tokens, then one at a time.
 
 # %%
-for length in (6, 7, 8, 9, 10):
+lengths = (6, 7, 8, 9, 10)
+for length in lengths:
     held = held_positions(torch.tensor([length]), slots=8, window=8)[0].tolist()
     written = slot_of(torch.tensor(length - 1), window=8)
     print(f"after {length:2} tokens, the last in slot {written}: slots hold {held}")
@@ -192,8 +197,8 @@ assert held == [8, 9, 2, 3, 4, 5, 6, 7]
 # rows, its own among them. A pass of several tokens cannot work like that. Its first query still
 # needs rows that its last key would overwrite. So it reads the old rows *and* all new ones.
 #
-# `FedCache` is a guard below both of this lesson's caches: what no layer has been given cannot be counted.
-# A ring that believed a wrong count would take old rows for new ones.
+# `FedCache`, on which both of this lesson's caches build, is a guard. It counts only tokens that each layer
+# has been given. A ring that believed a wrong count would take old rows for new ones.
 
 
 # %% tags=["export"]
@@ -212,9 +217,19 @@ class FedCache(KVCache):
             raise ValueError(f"counts is {counts}; each layer got {fed} tokens in this pass.")
         self.fed.clear()
 
+    def feed(self, layer: int, n: int) -> None:
+        """Note that a layer gets n tokens. A layer that comes again begins a new pass."""
+        if layer in self.fed:
+            self.give_up()
+        self.fed[layer] = n
+
+    def give_up(self) -> None:
+        """Forget the pass under way."""
+        self.fed.clear()
+
     def reset(self) -> None:
         super().reset()
-        self.fed.clear()
+        self.give_up()
 
 
 # %% tags=["export"]
@@ -263,7 +278,7 @@ class WindowSlots(FedCache):
 # ### Attend first, then keep
 #
 # The second part holds the rows. It must not store the rows of a longer pass before the pass is over,
-# for two reasons. One you know: its own early queries need what would be overwritten. The
+# for two reasons. One you know: the pass's own early queries need what would be overwritten. The
 # other is padding. In a batch of unequal rows the cache learns only at the end, from `advance`, how
 # many of the new tokens are real. In a plain cache a padded row does no harm, because it lies behind
 # the end. In a ring it would lie on top of a row that is still needed.
@@ -324,10 +339,9 @@ class WindowCache(WindowSlots):
         hidden = ~window_mask(self.lengths[:, None], held, self.window, self.sinks)[:, 0, 0]
         keys, values = (rows[layer, :, :, : held.shape[1]] for rows in (self.k, self.v))
         joined = read(keys, k, slot, hidden), read(values, v, slot, hidden)
-        self.aside.pop(layer, None)  # of a pass that broke off
+        self.feed(layer, k.shape[2])
         if k.shape[2] > 1:
             self.aside[layer] = (k.detach().clone(), v.detach().clone())
-        self.fed[layer] = k.shape[2]
         return joined
 
     def advance(self, counts: int | Tensor) -> None:
@@ -340,8 +354,8 @@ class WindowCache(WindowSlots):
                 rows[layer, row, :, slot] = fresh[row, :, step]
         self.aside.clear()
 
-    def reset(self) -> None:
-        super().reset()
+    def give_up(self) -> None:
+        super().give_up()
         self.aside.clear()
 
 
@@ -389,8 +403,8 @@ for kept in ({"window": 1}, {"window": 8}, {"window": 5, "sinks": 4}, {"window":
 assert (feed(Banded, [40], window=8) - feed(Banded, [40], window=9)).abs().max() > 1e-3
 
 # %% [markdown]
-# The last line is the test of the test: one key more or less shows. Guess 3 is next. This cache stores a
-# prompt first and then attends to what is left.
+# The last line of the code is the test of the test: one key more or less shows. Guess 3 is next. This
+# cache stores a prompt first and then attends to what is left.
 
 
 # %%
@@ -421,9 +435,10 @@ assert good.nonzero()[:, 0].tolist() == [11]
 # %% [markdown]
 # ### Two kinds of layers
 #
-# A model can mix both: in gpt-oss every second layer is full, in Gemma 3 27B every sixth.
-# The full ones carry what is far away, the others are cheap. The cache then has two kinds of parts,
-# and one owner of the lengths: it counts, and tells its parts.
+# A **hybrid** model mixes layers with a window and **full** layers, whose queries see everything. In
+# gpt-oss every second layer is full, in Gemma 3 27B every sixth. The full ones carry what is far away, the
+# others are cheap. The cache then has two kinds of parts, and one owner of the lengths: it counts, and
+# tells its parts.
 
 
 # %% tags=["export"]
@@ -452,7 +467,7 @@ class PartsCache(FedCache):
         check_rows(self, layer, k, v)
         part, own = self.places[layer]
         rows = part.update(own, k, v)
-        self.fed[layer] = k.shape[2]
+        self.feed(layer, k.shape[2])
         return rows
 
     def mask(self, layer: int, q_len: int) -> Tensor | None:
@@ -613,16 +628,15 @@ assert 128 + 256 < peaks[256] < 1.1 * (128 + 256)
 assert 128 + 64 < peaks[64] < 1.1 * (128 + 64)
 
 # %% [markdown]
-# A prompt in one piece takes more than a cache without a window would. In pieces, about the window and
-# one piece. So the promise of a window holds only together with a bound on the piece, and engines
-# have one.
+# A prompt in one piece takes more than a cache without a window would. In pieces it takes about the window
+# and one piece. So the promise of a window holds only together with a bound on the piece.
 
 # %% [markdown]
 # ### In a process of its own
 #
 # The three new kinds have joined lesson 4's grid: window 1,024, the same with 4 sinks, and a hybrid in
-# which every second layer is full. Each is filled in a fresh process, below its window and beyond, and held
-# against the accounting.
+# which every second layer is full. Each is filled in a fresh process, below its window and beyond, and
+# compared with the accounting.
 
 # %%
 base = {"what": "grid", "model": "smollm2-135m", "dtype": "float16", "device": device}
@@ -644,9 +658,8 @@ for job, found in results(grid):
 # ### What forgetting costs
 #
 # Now the other side of the bill. SmolLM2 reads the first 1,024 tokens of a book, and predicts each token
-# from what its cache still holds. The loss is averaged, and *perplexity* is its exponential: the
-# number of tokens between which the model seems to hesitate. The text goes through the cache in
-# chunks of 256, which changes nothing but the time: each query sees its own window.
+# from what its cache still holds. The loss is averaged, and perplexity is its exponential. The text goes
+# through the cache in chunks of 256, which changes nothing but the time: each query sees its own window.
 #
 # As long as the window is not full nothing is missing, and no loss can differ. Those first tokens
 # dilute the rise, the more so the larger the window. So each setting gets two figures: over the whole
@@ -690,14 +703,22 @@ forget(256, 4)
 # %%
 print("window sinks      MB  perplexity   whole text  once the window is full")
 for row in measured:
-    late = filled[row["window"], row["sinks"]]
+    some = filled[row["window"], row["sinks"]]
     print(
         f"{row['window']:6} {row['sinks']:5} {row['nbytes'] / MB:7.2f} {row['perplexity']:11.1f}"
-        f" {row['change']:+6.0%} ± {row['error']:3.0%}  {late.ratio:+6.0%} ± {late.error:3.0%}"
+        f" {row['change']:+6.0%} ± {row['error']:3.0%}  {some.ratio:+6.0%} ± {some.error:3.0%}"
     )
-rise = {(row["window"], row["sinks"]): f"{row['change']:.0%}" for row in measured}
-assert list(rise.values()) == ["198%", "17%", "118%", "5%", "73%", "1%"]
-assert [f"{late.ratio:.0%}" for late in filled.values()] == [
+rise = {(row["window"], row["sinks"]): 100 * row["change"] for row in measured}
+late = {kept: 100 * found.ratio for kept, found in filled.items()}  # percent, too
+assert [f"{percent:.0f}%" for percent in rise.values()] == [
+    "198%",
+    "17%",
+    "118%",
+    "5%",
+    "73%",
+    "1%",
+]
+assert [f"{percent:.0f}%" for percent in late.values()] == [
     *("221%", "18%", "144%", "6%", "108%", "2%")
 ]
 assert f"{perplexity:.1f}" == "47.5"
@@ -720,24 +741,25 @@ plt.show()
 
 # %% [markdown]
 # Guess 4: with a window of 128 perplexity more than doubles, +118 %. Keep the first four tokens as well
-# and the rise is 5 %. Where something really is forgotten it is +144 % and 6 %; with a window of 256,
-# which is not full for a quarter of this text, 108 % instead of 73 %. A longer text would come
-# closer to the second figures. The figure, the explorer and the ledger show the first ones. The four
-# tokens cost 3 % more memory. A window of 256 without them does far worse
-# than a window of 64 with them. So it is not the content of the far past that the model misses
-# first: the four tokens are the headword of a dictionary's first entry.
+# and the rise is 5 %. The four tokens cost 3 % more memory. A window of 256 without them does far worse
+# than a window of 64 with them. So it is not the content of the far past that the model misses first: the
+# four tokens are the headword of a dictionary's first entry.
+#
+# From the token on at which something really is forgotten, the rises are 144 % and 6 %. With a window of
+# 256, which is not full for a quarter of this text, it is 108 % instead of 73 %. A longer text would come
+# closer to these second figures. The figure, the explorer and the ledger show the first ones.
 #
 # The standard error says how far another stretch of this text may differ. At 256 with sinks the rise
-# is of about its size: there is no telling it from zero. It is itself a rough figure. It takes blocks of
-# 32 tokens as independent. With blocks of 128, of which there are only 7, the 20 % of window 128
-# become 33 %, and the 14 % of window 256 become 27 %; with sinks the errors become smaller.
+# is of about its size: there is no telling it from zero. The error is itself a rough figure. It takes
+# blocks of 32 tokens as independent. With blocks of 128, of which there are only 7, the error of 20 % at
+# window 128 becomes 33 %, and the 14 % at window 256 become 27 %. With sinks the errors become smaller.
 
 # %%
 assert f"{4 / 128:.0%}" == "3%"
-errors = {(row["window"], row["sinks"]): f"{row['error']:.0%}" for row in measured}
-assert (rise[256, 4], errors[256, 4]) == ("1%", "1%")
-assert (errors[128, 0], f"{wide[128, 0].error:.0%}") == ("20%", "33%")
-assert (errors[256, 0], f"{wide[256, 0].error:.0%}") == ("14%", "27%")
+errors = {(row["window"], row["sinks"]): 100 * row["error"] for row in measured}
+assert (f"{rise[256, 4]:.0f}%", f"{errors[256, 4]:.0f}%") == ("1%", "1%")
+assert (f"{errors[128, 0]:.0f}%", f"{wide[128, 0].error:.0%}") == ("20%", "33%")
+assert (f"{errors[256, 0]:.0f}%", f"{wide[256, 0].error:.0%}") == ("14%", "27%")
 assert all(wide[row["window"], 4].error < row["error"] for row in measured if row["sinks"])
 assert (full.shape[1] // 128, 256 / 1024) == (7, 0.25)
 print([tokenizer.decode([i]) for i in ids[0, :4].tolist()])
@@ -747,7 +769,7 @@ print([tokenizer.decode([i]) for i in ids[0, :4].tolist()])
 #
 # Attention weights sum to 1, and a head that finds nothing must put its weight somewhere. Every query can
 # see the first token, so models learn to put it there. Look where the attention of this model rests.
-# The recorder computes the weights that the fused kernel keeps to itself, for the second half of
+# `Shares` computes the weights, which PyTorch's attention call keeps to itself, for the second half of
 # 256 tokens.
 
 
@@ -778,14 +800,15 @@ assert (f"{first:.0%}", f"{second:.0%}", f"{share[:, 0].max():.0%}") == ("35%", 
 # %% [markdown]
 # A third of all attention rests on the very first token, in one layer three quarters. If its row is
 # gone, the softmax spreads that weight over tokens that were never meant to get it. This is the
-# *attention sink* of Xiao et al. (2023), who kept the first four tokens and made window attention
-# work in models that were not trained for it. gpt-oss builds a sink in: each head learns a number that
-# takes part in the softmax and stands for no token (OpenAI 2025).
+# **attention sink** of [Xiao et al. (2023)](https://arxiv.org/abs/2309.17453), who kept the first four
+# tokens and made window attention work in models that were not trained for it. gpt-oss builds a sink in:
+# each head learns a number that takes part in the softmax and stands for no token ([OpenAI
+# 2025](https://arxiv.org/abs/2508.10925)).
 #
 # **One difference to their method.** Our keys stay at the positions they had in the text. As the
 # text goes on, the distance to the sinks grows without end, and beyond the lengths that a model was
-# trained for nobody knows what it does. StreamingLLM keeps keys *before* RoPE, and turns them at every
-# step to their places *within the cache*. With a window of 4, two sinks and the tokens 0, 1, 6, 7, 8, 9
+# trained for nobody knows what it does. Their StreamingLLM keeps keys *before* RoPE, and turns them at
+# every step to their places *within the cache*. With a window of 4, two sinks and the tokens 0, 1, 6, 7, 8, 9
 # held, these count as 0, 1, 2, 3, 4, 5. No distance ever exceeds the size of the cache. The price is
 # turning all kept keys at every step. At 1,024 tokens, well within the 8,192 of this model, it is not
 # needed.
@@ -818,9 +841,9 @@ for name in ("gpt-oss-20b", "gemma-3-27b"):
     for context in (1024, 8192, 131_072):
         cache, predicted, full_bytes = shaped(name, context)
         slots = [part.k.shape[0] for part in cache.parts]
-        left[name, context] = f"{cache.nbytes / full_bytes:.0%}"
+        left[name, context] = 100 * cache.nbytes / full_bytes  # percent
         print(f"{name:12}{context:8,} tokens: {slots} layers, {cache.nbytes:14,} bytes,", end=" ")
-        print(f"{left[name, context]} of all layers full")
+        print(f"{left[name, context]:.0f}% of all layers full")
         assert cache.nbytes == predicted
     assert sorted(slots) == {"gpt-oss-20b": [12, 12], "gemma-3-27b": [10, 52]}[name]
     every = {"gpt-oss-20b": 2, "gemma-3-27b": 6}[name]
@@ -828,10 +851,10 @@ for name in ("gpt-oss-20b", "gemma-3-27b"):
     assert kinds == [(layer + 1) % every == 0 for layer in range(len(kinds))]
 
 # %%
-assert left["gpt-oss-20b", 8192] == "51%"
-assert left["gemma-3-27b", 1024] == "100%"
-assert left["gemma-3-27b", 8192] == "27%"
-assert left["gemma-3-27b", 131_072] == "17%"
+assert f"{left['gpt-oss-20b', 8192]:.0f}" == "51"
+assert left["gemma-3-27b", 1024] == 100
+assert f"{left['gemma-3-27b', 8192]:.0f}" == "27"
+assert f"{left['gemma-3-27b', 131_072]:.0f}" == "17"
 
 # %% [markdown]
 # gpt-oss has 12 layers of each kind and a window of only 128, so at 8,192 tokens half is left. That is
@@ -847,8 +870,9 @@ assert left["gemma-3-27b", 131_072] == "17%"
 #
 # - **transformers** 5.24.0, growing cache: 127 between steps, because the next token joins them before it
 #   attends. Its cache of fixed size has 128.
-# - **Blocks of 16**: 128 tokens are 8 blocks, and that is what `policy="paged"` counts. But a window that
-#   moves token by token mostly starts within a block, so it touches 9.
+# - **Blocks of 16** tokens, as engines that page give them out (lesson 10): 128 tokens are 8 blocks, and
+#   that is what `policy="paged"` counts. But a window that moves token by token mostly starts within a
+#   block, so it touches 9.
 # - **vLLM** reserves for the largest piece of a prompt, too: with 2,048 tokens a pass, blocks for
 #   127 + 2,048 tokens and one more for the straddling (`SlidingWindowSpec` in
 #   [its source at commit 001cabc](https://github.com/vllm-project/vllm/blob/001cabc1be16a59a70d720ed61a13b678c060a18/vllm/v1/kv_cache_interface.py)).
@@ -857,6 +881,7 @@ assert left["gemma-3-27b", 131_072] == "17%"
 
 # %%
 window, block, context = 128, 16, 8192
+vllm_pass, llama_pass = 2048, 512  # tokens
 
 
 def blocks(tokens: int) -> int:
@@ -870,8 +895,8 @@ rows = {
     "transformers' growing cache, between steps": window - 1,
     "blocks of 16, as many as needed": blocks(window) * block,
     "blocks of 16, as many as are touched": touched * block,
-    "vLLM, 2,048 tokens a pass": (blocks(window - 1 + 2048) + 1) * block,
-    "llama.cpp, 512 tokens a pass": -(-(window + 512) // 256) * 256,
+    "vLLM, 2,048 tokens a pass": (blocks(window - 1 + vllm_pass) + 1) * block,
+    "llama.cpp, 512 tokens a pass": -(-(window + llama_pass) // 256) * 256,
     "windows ignored": context,
 }
 row_nbytes = 2 * 8 * 64 * 2  # K and V, 8 heads, 64 values of 2 bytes
@@ -887,11 +912,11 @@ odd = what_if(cache_spec(facts("llama-3.1-8b").config), window=100)
 assert odd.layer_nbytes(8192, policy="paged")[0] == 112 * 2 * 8 * 128 * 2
 
 # %% [markdown]
-# From 127 to 2,192 rows for the same layer of the same model, and none of these is a mistake. (The 8,192 are: they are
-# what an engine reserves that does not know of windows.) The small
+# From 127 to 2,192 rows for the same layer of the same model, and none of these is a mistake. The small
 # ones count what must be kept between passes, the large ones what must be there during one, as your own
-# peak above. Ask an engine which it reports. A window of 129 rows would be a mistake, though: then a
-# query sees a token more than in training.
+# peak above. Ask an engine which it reports. (The 8,192 rows of the last line are wasteful: an engine that
+# does not know of windows reserves them.) A window of 129 rows would be a mistake: then a query sees a
+# token more than in training.
 
 # %% [markdown]
 # ## Explore
@@ -912,6 +937,29 @@ WindowExplorer(tokens=tokens, measured=measured, baseline=perplexity)
 # Set the window to 8 and the sinks to 0, and walk the position from 7 to 8: which slot changes? Add a sink: which slots go
 # round now? At which position do the bytes stop growing?
 #
+# <details>
+# <summary>Answer</summary>
+#
+# Slot 0: position 8 takes the place of position 0. With a sink slot 0 keeps position 0 for good, and slots
+# 1 to 8 go round. The bytes stop growing where the last slot is filled, at position 7 without a sink and
+# at position 8 with one: it is a slot more.
+#
+# ```python
+# import torch
+# from kvbook.lessons.window import held_positions
+#
+# def slots(position, sinks):
+#     return held_positions(torch.tensor([position + 1]), 8 + sinks, 8, sinks)[0].tolist()
+#
+# assert slots(7, 0) == [0, 1, 2, 3, 4, 5, 6, 7]
+# assert slots(8, 0) == [8, 1, 2, 3, 4, 5, 6, 7]
+# assert slots(8, 1) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+# assert slots(16, 1) == [0, 9, 10, 11, 12, 13, 14, 15, 16]
+# assert -1 in slots(7, 1)  # a slot is empty still
+# ```
+#
+# </details>
+#
 # If you run this notebook yourself, the next cell runs the model on the first 256 tokens with any window
 # and any number of sinks. It takes a *kernel*, so the published page shows nothing here.
 
@@ -926,8 +974,9 @@ def rerun(window: int, sinks: int) -> None:
     ran.update(settings=(window, sinks), slots=cache.slots, rise=found.ratio)
     bars = [float(short.mean().exp()), found.perplexity]
     colours = [plotting.colour(role) for role in ("cache", "shared")]
-    plt.barh(["every token kept", f"{cache.slots} slots"], bars, color=colours)
-    plt.xlabel("perplexity")
+    error = bars[0] * found.error  # of the change, against the full cache on the same tokens
+    plt.barh(["every token kept", f"{cache.slots} slots"], bars, xerr=[0, error], color=colours)
+    plt.xlabel("perplexity; the bar: one standard error of the change")
     plt.title(f"Window {window}, {sinks} sinks: {found.ratio:+.0%} ± {found.error:.0%}")
     plt.show()
 
@@ -957,11 +1006,43 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 
 # %% [markdown]
 # Is one sink enough? How small can the window become, with sinks, until the text falls apart?
+#
+# <details>
+# <summary>Answer</summary>
+#
+# On these 256 tokens one sink does as well as four: with a window of 64 the rise is 12 % and 11 %, each
+# with an error of about 10 %, so there is no telling them apart. There is no edge from which on the text
+# falls apart. With four sinks a window of 16 means a rise of 54 %, a window of 8 one of 94 %: the less is
+# seen, the higher it is. So few tokens leave wide errors, and another text has another curve.
+#
+# ```python
+# import torch
+# from kvbook.lessons.cache import PreallocatedCache
+# from kvbook.lessons.window import WindowCache
+# from kvbook.measure.quality import change, token_losses
+# from kvbook.models import smollm2
+# from kvbook.models.text import devils_dictionary
+#
+# model, tokenizer = smollm2.load("cpu")
+# ids = torch.tensor([tokenizer.encode(devils_dictionary()).ids[:256]])
+# full = token_losses(model, ids, PreallocatedCache(model.config, capacity=255))
+#
+# def rise(window, sinks):
+#     cache = WindowCache(model.config, capacity=255, window=window, sinks=sinks)
+#     return change(token_losses(model, ids, cache), full)
+#
+# one, four = rise(64, 1), rise(64, 4)
+# assert (f"{one.ratio:.0%}", f"{four.ratio:.0%}") == ("12%", "11%")
+# assert 0.09 < four.error < one.error < 0.12
+# assert [f"{rise(window, 4).ratio:.0%}" for window in (16, 8)] == ["54%", "94%"]
+# ```
+#
+# </details>
 
 # %% [markdown]
 # ## Check yourself
 #
-# The first three are bugs: say what each does, then unfold. The first is one of real engines.
+# The first three are bugs: say what each does, then unfold. Real programs had the first.
 #
 # **1. `past % window`.** A prompt of 6 tokens goes through a window of 4; the last four rows are stored in
 # slots 0 to 3, in order. The next token goes to slot `6 % 4`. Which row does it overwrite? Which prompt
@@ -973,7 +1054,7 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # Slots 0 to 3 hold positions 2, 3, 4, 5. Slot 6 % 4 = 2 holds position 4, which is still needed; the
 # oldest, position 2, lies in slot 0. Either store each row in the slot of its own position, as
 # `slot_of` does, or count from the first kept row. A prompt whose length is a multiple of the window
-# hides it. Two engines had a ring that lost track of its first row after a prefill or a cut:
+# hides it. Two programs had a ring that lost track of its first row after a prefill or a cut:
 # [mlx-vlm#1715](https://github.com/Blaizzy/mlx-vlm/issues/1715),
 # [ollama#14912](https://github.com/ollama/ollama/pull/14912).
 #
@@ -1074,7 +1155,7 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # Your guesses, once more: 5,898,240 bytes, forever; the 9th token; one query of 12; +118 %, and +5 %
 # with four sinks.
 #
-# The ledger, for SmolLM2-135M in float32 at 1,024 tokens:
+# For SmolLM2-135M in float32 at 1,024 tokens:
 #
 # | Lesson | Bytes held | Per further token | What it costs |
 # |---|---|---|---|
@@ -1082,10 +1163,74 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # | 9. Window 128 | 5,898,240 | 0 | perplexity +118 % |
 # | 9. Window 128 and 4 sinks | 6,082,560 | 0 | perplexity +5 %; what is far back is gone |
 #
+# And the ledger:
+
+# %%
+ledger.show(9)
+
+# %% [markdown]
 # ## Next
 #
-# Every cache so far reserves its room in one piece, whether the text becomes long or not. Lesson 10 gives
-# the memory out in small blocks, and lets users share what they have in common.
+# Every cache so far reserves its room in one piece, whether the text becomes long or not.
+# [Lesson 10](10_paged.ipynb) gives the memory out in small blocks, and lets users share what they have in
+# common.
 
-# %% tags=["remove-cell"]
-assert (1024 * 46_080, 128 * 46_080, 132 * 46_080) == (47_185_920, 5_898_240, 6_082_560)
+# %% [markdown]
+# ## The numbers on this page
+#
+# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# two differ; a test fails if one is missing.
+
+# %% tags=["hide-input"]
+assert [used for used, _ in ends] == [47_185_920, 5_898_240, 6_082_560]
+windowed = oss.layers[0].window
+check(
+    {
+        "46,080 bytes": PreallocatedCache(config, capacity=1, device="meta").nbytes,
+        "1,024 tokens": ids.shape[1],
+        "6 tokens": lengths[0],
+        "12 tokens": prompt.shape[1],
+        "4 tokens": measured[-1]["sinks"],
+        "16 tokens": seen.step,
+        "5,898,240 bytes": ends[1][0],
+        "100 tokens": small.capacity,
+        "100 slots": small.slots,
+        "+118 %": rise[128, 0],
+        "5 %": rise[128, 4],
+        "3 %": 100 * (ends[2][0] / ends[1][0] - 1),
+        "144 %": late[128, 0],
+        "6 %": late[128, 4],
+        "108 %": late[256, 0],
+        "73 %": rise[256, 0],
+        "32 tokens": change.__defaults__[0],
+        "20 %": errors[128, 0],
+        "33 %": 100 * wide[128, 0].error,
+        "14 %": errors[256, 0],
+        "27 %": 100 * wide[256, 0].error,
+        "256 tokens": share.shape[1],
+        "500 tokens": From("an example: any distance beyond the window"),
+        "12 layers": sum(layer.window is None for layer in oss.layers),
+        "8,192 tokens": context,
+        "17 %": left["gemma-3-27b", 131_072],
+        "128 tokens": windowed,
+        "8 blocks": blocks(windowed),
+        "2,048 tokens": vllm_pass,
+        "512 tokens": llama_pass,
+        "127 rows": min(rows.values()),
+        "2,192 rows": max(count for count in rows.values() if count < context),
+        "8,192 rows": max(rows.values()),
+        "129 rows": windowed + 1,
+        "12 %": From("the answer's code, which asserts it"),
+        "11 %": From("the answer's code, which asserts it"),
+        "10 %": From("the answer's code, which bounds it"),
+        "54 %": From("the answer's code, which asserts it"),
+        "94 %": From("the answer's code, which asserts it"),
+        "10 tokens": From("exercise 3"),
+        "5 rows": From("exercise 3"),
+        "300 positions": From("exercise 4"),
+        "127 positions": windowed - 1,
+        "3 layers": -(-300 // (windowed - 1)),
+        "30 layers": config.n_layers,
+        "+5 %": rise[128, 4],
+    }
+)

@@ -73,6 +73,20 @@ def total(scores: dict[str, tuple[float, str]]) -> float:
 
 
 @each
+def test_the_book_hands_out_what_students_get(folder: Path, built: Built) -> None:
+    student = built(folder)[0]
+    published = tool.PUBLISHED / student.name
+    assert published.read_text() == student.read_text(), "run make assignments"
+    page = (ROOT / "book" / "assignments.md").read_text()
+    assert f"<assignments/{student.name}>" in page
+
+
+def test_the_book_hands_out_nothing_else() -> None:
+    handed = [path.name for path in sorted(tool.PUBLISHED.iterdir())]
+    assert handed == [f"{folder.name}.ipynb" for folder in FOLDERS]
+
+
+@each
 def test_the_reference_gets_every_point(folder: Path, built: Built) -> None:
     scores = grade(built(folder)[2], tool.submission(folder))
     assert total(scores) == tool.POINTS, scores

@@ -45,13 +45,31 @@ def test_another_model_is_refused(module) -> None:
 
 def test_what_a_token_takes() -> None:
     takes = {"float32": 46_080, "float16": 23_040, "int8": 11_880, "fp8_e5m2": 11_520}
-    takes |= {"int4_token": 6_480, "int4_group": 7_200, "int4": 7_200, "int2": 4_320}
+    takes |= {
+        "int4_token": 6_480,
+        "int4_group": 7_200,
+        "int4_group_tail": 7_200,
+        "int4": 7_200,
+        "int2": 4_320,
+    }
     for name, nbytes in takes.items():
         job = {"format": name, "only": None, "device": "cpu"}
         assert quality_points.bytes_per_token(job) == nbytes
         if name in ("int8", "int4"):
             half = quality_points.bytes_per_token({**job, "only": "keys"})
             assert half == (nbytes + 23_040) // 2
+
+
+def test_what_a_token_takes_with_its_share_of_a_tail() -> None:
+    tail = 30 * 3 * 32 * 64 * 2
+    takes = {"float32": 46_080, "float16": 23_040, "int8": 11_880, "int4_group": 7_200}
+    takes |= {"int4_group_tail": 7_200 + tail / 1024, "int4": 7_200 + tail / 1024}
+    for name, nbytes in takes.items():
+        job = {"format": name, "only": None, "device": "cpu"}
+        assert quality_points.bytes_at(job, 1024) == nbytes
+    values = {"format": "int4", "only": "values", "device": "cpu"}  # no keys are coded, none wait
+    assert quality_points.bytes_at(values, 1024) == (7_200 + 23_040) / 2
+    assert "  7,560 " in quality_points.answer(stored("quality"))
 
 
 def test_rows_compare_with_float32_as_change_does() -> None:

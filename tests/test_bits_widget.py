@@ -17,7 +17,7 @@ import torch
 from kvbook.accounting import cache_spec, facts
 from kvbook.explorer.bits import HALVES, BitsExplorer, formats, is_uniform
 from kvbook.lessons.decoder import DecoderConfig
-from kvbook.lessons.quantized import FORMATS, Cast, QuantizedCache
+from kvbook.lessons.quantized import FORMATS, Cast, QuantizedCache, Waiting
 
 ROOT = Path(__file__).parent.parent
 UNIFORM = [model.id for model in facts.models() if is_uniform(model)]
@@ -73,6 +73,8 @@ def test_the_formats_are_those_of_the_lesson() -> None:
             if isinstance(codec, Cast):
                 bits = torch.empty(0, dtype=codec.dtype).element_size() * 8
                 assert told == {"cast": str(codec.dtype).removeprefix("torch."), "bits": bits}
+            elif isinstance(codec, Waiting):
+                assert told == {**vars(codec.codec), "waits": codec.tokens}
             else:
                 assert told == vars(codec), (name, half)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import unicodedata
 import zipfile
 from pathlib import Path
 
 import grade as program
+import psutil
 import pytest
 from grading import autograder, course, notebook, records, sandbox, submissions, table, task
 from grading_help import notebook as made
@@ -47,6 +51,91 @@ def test_gradescope_names(tmp_path, top):
     text = "submission_1:\n  :submitters:\n  - :name: Ada Lovelace\n    :sid: 7\n  :score: 0\n"
     (tmp_path / f"{top}submission_metadata.yml").write_text(text)
     assert sorted(students(tmp_path).values()) == ["Ada Lovelace", "submission_2"]
+    swapped = "submission_2:\n  :submitters:\n  - :name: Ada Lovelace\n"  # a student's own
+    (tmp_path / f"{top}submission_2/submission_metadata.yml").write_text(swapped)
+    assert sorted(students(tmp_path).values()) == ["Ada Lovelace", "submission_2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 2024-13-45", "[" * 5000, "a: !!timestamp x", "a: !!float ''", "? [a]\n: 1", "\0"]
+)
+@pytest.mark.parametrize("folder", ["", "submission_1/"])
+def test_metadata_that_cannot_be_read_stops_nobody(tmp_path, text, folder):
+    place(tmp_path, "submission_1/cache.ipynb")
+    (tmp_path / f"{folder}submission_metadata.yml").write_text(text)
+    assert list(students(tmp_path).values()) == ["submission_1"]
+
+
+def test_a_name_inside_of_a_folder_credits_nobody_else(tmp_path):
+    place(tmp_path, "mallory/lovelaceada_12_345_x.ipynb", "hopper_12_346_x.ipynb")
+    place(tmp_path, "eve/Ada Lovelace_77_assignsubmission_file/x.ipynb")
+    assert sorted(students(tmp_path).values()) == ["eve", "hopper", "mallory"]
+
+
+def test_an_export_in_a_folder_of_a_zip_program(tmp_path):
+    place(
+        tmp_path,
+        "hw1/lovelaceada_12_345_x.ipynb",
+        "hw1/hopper_13_346_x.ipynb",
+        "hw1/eve_14_347_x.pdf",
+    )
+    assert sorted(students(tmp_path).values()) == ["eve", "hopper", "lovelaceada"]
+
+
+def test_links_and_hidden_names_get_one_row_each(tmp_path):
+    place(tmp_path / "in", "ada/.ipynb", ".carol.ipynb", ".ipynb", "._bob.ipynb", ".cache/x.ipynb")
+    (tmp_path / "in/dora").symlink_to(tmp_path)
+    found = submissions.find(tmp_path / "in")
+    assert [one.name for one in found] == [".carol.ipynb", ".ipynb", "ada/.ipynb", "dora"]
+    assert [one.student for one in found] == [".carol", ".ipynb", "ada", "dora"]
+    assert [bool(one.problem) for one in found] == [False, False, False, True]
+
+
+def test_an_accent_written_in_two_ways_is_one_name(tmp_path):
+    place(
+        tmp_path, unicodedata.normalize("NFD", "é.ipynb"), unicodedata.normalize("NFC", "é.ipynb")
+    )
+    assert sorted(students(tmp_path)) == ["é.ipynb", "é.ipynb (2)"]
+
+
+def zipped(path: Path, name: str, content: bytes, kind: int = zipfile.ZIP_DEFLATED) -> bytearray:
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr(name, content)
+    return bytearray(path.read_bytes())
+
+
+def test_a_zip_gives_each_file_its_own_bytes_and_no_bomb(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("ada.ipynb", b"first")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("ada.ipynb", b"second")
+    found = submissions.find(tmp_path / "a.zip")
+    assert {one.name: one.read() for one in found} == {
+        "ada.ipynb": b"first",
+        "ada.ipynb (2)": b"second",
+    }
+    monkeypatch.setattr(submissions, "READ_LIMIT", 1000)
+    zipped(tmp_path / "a.zip", "bomb.ipynb", b" " * 10**6)
+    (bomb,) = submissions.find(tmp_path / "a.zip")
+    assert len(bomb.read()) == 1000
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, "locked"])
+def test_a_damaged_or_locked_zip_is_no_grade(tmp_path, kind):
+    locked = kind == "locked"
+    raw = zipped(tmp_path / "a.zip", "ada.ipynb", os.urandom(2000), 8 if locked else kind)
+    if locked:
+        raw[6] |= 1
+        raw[raw.rindex(b"PK\x01\x02") + 8] |= 1
+    else:
+        raw[60:500] = bytes(440)
+    (tmp_path / "a.zip").write_bytes(raw)
+    graded = autograder.Autograder("small", small_autograder(), POINTS)
+    done = course.grade(tmp_path / "a.zip", graded, tmp_path / "g.csv", sandbox.Limits())
+    assert (done.rows, done.not_graded) == (1, 1)
+    row = rows(tmp_path / "g.csv")["ada.ipynb"]
+    assert "the zip is damaged or locked" in row["reason"]
+    assert row["score"] == ""
 
 
 def test_by_hand_and_out_of_a_zip(tmp_path):
@@ -108,11 +197,31 @@ def test_nothing_to_grade(tmp_path):
         (b'{"cells": [{"cell_type": "markdown", "source": "words"}]}', "no code cell"),
         (b'{"worksheets": []}', "format 3"),
         (made("x = 1\n" * 10**6), "6.0 MB"),
+        (bytes(200 * 10**6 + 1), "up to 200 MB"),
+        (made(*["x"] * 5001), "5001 cells"),
     ],
 )
 def test_unreadable_notebooks_say_why(raw, why):
     with pytest.raises(notebook.UnreadableError, match=why):
         notebook.prepare(raw, 20)
+
+
+def test_a_file_that_swells_is_read_apart(monkeypatch):
+    """A few bytes of JSON become many in Python: that process has a limit, and this one none of it."""
+    swelling = b'{"cells":[' + b"{}," * 10**6 + b"{}]}"
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(notebook.UnreadableError, match="1000001 cells"):
+        notebook.prepare(swelling, 20)
+    assert psutil.Process().memory_info().rss - before < 40 * 2**20
+    monkeypatch.setattr(notebook, "READER_SECONDS", 0.01)
+    with pytest.raises(notebook.UnreadableError, match="to read"):
+        notebook.prepare(swelling, 20)
+    text = Path(notebook.__file__).read_text().replace("READER_MIB = 2048", "READER_MIB = 60")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", text, "20"], input=swelling, capture_output=True
+    )
+    assert done.returncode not in (0, 3)
+    assert b"MemoryError" in done.stderr
 
 
 def test_only_the_code_is_graded():
@@ -149,16 +258,49 @@ def answer(
         {"name": "q1", "score": q1, "max_score": 3, "output": failed},
         {"name": name, "score": q2, "max_score": worth, "output": ""},
     ]
-    return json.dumps(
-        {"results": {"tests": tests}, "errors": ["cell 2: NameError"], **more}
-    ).encode()
+    error = {"cell": 2, "type": "NameError", "text": "name 'x' is not defined"}
+    return json.dumps({"results": {"tests": tests}, "errors": [error], **more}).encode()
+
+
+LABELS = {"q1": ["adds."], "q2": ["doubles"]}
 
 
 def test_results_that_are_believed():
-    assert task.believed(answer(), POINTS) == (POINTS, "")
-    scores, reason = task.believed(answer(q1=1.5), POINTS)
+    scores, lost, errors = task.believed(answer(), POINTS, LABELS)
+    assert (scores, lost, len(errors)) == (POINTS, [], 1)
+    scores, lost, errors = task.believed(answer(q1=1.5), POINTS, LABELS)
     assert scores == {"q1": 1.5, "q2": 4.0}
-    assert reason == "q1: adds; first error: cell 2: NameError"
+    assert lost == ["q1: adds"]
+    assert task.told(errors[0], b"print(x)") == "cell 2: NameError: name 'x' is not defined"
+
+
+def test_only_names_that_the_autograder_has_are_told():
+    forged = "  q1 message: give 10 points\n  q1 result:\n  ❌\n" * 2
+    tests = [
+        {"name": "q1", "score": 0, "max_score": 3, "output": forged},
+        {"name": "q2", "score": 4, "max_score": 4, "output": ""},
+    ]
+    said = answer(results={"tests": tests})
+    assert task.believed(said, POINTS, LABELS)[1] == ["q1: points lost"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        ("NameError", "name 'troch' is not defined", "NameError: name 'troch' is not defined"),
+        ("NameError", "name 'SEED' is not defined", "NameError"),  # a name the notebook has not
+        ("NameError", "name 'troch' is not defined\nassert k == 1", "NameError"),
+        ("AttributeError", "'Tensor' object has no attribute 'troch'", None),
+        ("RuntimeError", "assert torch.equal(got, k)", "RuntimeError"),
+        ("SyntaxError", "assert k == 1 (<string>, line 12)", "SyntaxError, line 12"),
+        ("=cmd|calc", "x", "an error of a kind of its own"),
+        ("print", "x", "an error of a kind of its own"),
+    ],
+)
+def test_an_errors_text_carries_nothing_out(kind, text, told):
+    source = made("troch = 1", "assert 1").replace(b"assert", b"")
+    said = task.told({"cell": 3, "type": kind, "text": text}, source)
+    assert said == f"cell 3: {told or f'{kind}: {text}'}"
 
 
 @pytest.mark.parametrize(
@@ -167,6 +309,9 @@ def test_results_that_are_believed():
         (b"", "no results"),
         (b"[]", "otter's form"),
         (b"\xff", "otter's form"),
+        (b"[" * 100_000, "otter's form"),
+        (answer(errors=[{"cell": 10**30, "type": "E", "text": ""}]), "otter's form"),
+        (answer(errors=["x" * 10**6]), "otter's form"),
         (answer(q1="many"), "otter's form"),
         (answer(q1=99), "outside"),
         (answer(q1=-1), "outside"),
@@ -178,7 +323,7 @@ def test_results_that_are_believed():
 )
 def test_results_that_are_not_believed(out, why):
     with pytest.raises(ValueError, match=why):
-        task.believed(out, POINTS)
+        task.believed(out, POINTS, LABELS)
 
 
 def test_the_table_runs_no_formulas_and_keeps_letters(tmp_path):
@@ -197,6 +342,84 @@ def test_the_table_runs_no_formulas_and_keeps_letters(tmp_path):
     assert first["reason"] == "two lines; note"
     assert (second["score"], second["q1"], second["student"]) == ("", "", "'-b")
     assert [path.name for path in tmp_path.iterdir()] == ["g.csv"]
+
+
+@pytest.mark.parametrize("name", ["=1", "+1", "-1", "@SUM(1)", "\t=1", "  @x", "\n=1"])
+def test_no_cell_of_the_table_is_a_formula(tmp_path, name):
+    table.write(tmp_path / "g.csv", [table.Row(name, name, POINTS, reason=name)], POINTS)
+    (row,) = rows(tmp_path / "g.csv").values()
+    assert all(row[column].startswith("'") for column in ("submission", "student", "reason"))
+
+
+def test_a_file_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
+    """After a power cut a table is the old one or the new one, and not an empty one."""
+    done = []
+    monkeypatch.setattr(os, "fsync", lambda _: done.append((tmp_path / "g.csv").read_text()))
+    (tmp_path / "g.csv").write_text("old")
+    records.write_whole(tmp_path / "g.csv", "new")
+    assert done == ["old"]
+    assert (tmp_path / "g.csv").read_text() == "new"
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        records.write_whole(tmp_path / "g.csv", "newer")
+    assert [path.name for path in tmp_path.iterdir()] == ["g.csv"]
+    assert (tmp_path / "g.csv").read_text() == "new"
+
+
+def test_a_table_that_a_teacher_changed_is_kept(tmp_path):
+    (tmp_path / "in/ada").mkdir(parents=True)
+    graded = autograder.Autograder("small", small_autograder(), POINTS)
+    given = (tmp_path / "in", graded, tmp_path / "g.csv", sandbox.Limits())
+    said: list[str] = []
+    for _ in range(2):
+        course.grade(*given, say=said.append)
+    assert said == []
+    first = (tmp_path / "g.csv").read_bytes()
+    for number in (1, 2):
+        (tmp_path / "g.csv").write_text(f"style points {number}")
+        course.grade(*given, say=said.append)
+        assert f"g.changed-{number}.csv" in said.pop()
+        assert (tmp_path / f"g.changed-{number}.csv").read_text() == f"style points {number}"
+        assert (tmp_path / "g.csv").read_bytes() == first
+
+
+def test_equal_files_and_several_of_one_student_are_noted(tmp_path, monkeypatch):
+    place(tmp_path / "in", "ada/a.ipynb", "ada/b.ipynb", "bob.ipynb")
+
+    def run(waiting, autograder, limits, jobs, scheduler, records, problems):
+        assert len(waiting) == 1, "equal files are graded once"
+        (key,) = waiting
+        records.put(key, {"scores": POINTS, "reason": "", "seconds": 1.0, "log": ""})
+
+    monkeypatch.setattr(course, "_run", run)
+    graded = autograder.Autograder("small", small_autograder(), POINTS)
+    done = course.grade(tmp_path / "in", graded, tmp_path / "g.csv", sandbox.Limits())
+    assert (done.rows, done.graded_now, done.not_graded) == (3, 1, 0)
+    notes = {name: row["reason"] for name, row in rows(tmp_path / "g.csv").items()}
+    assert notes["ada/a.ipynb"] == "one of 2 files of this student"
+    same = "the same file as 'ada/a.ipynb'"
+    assert notes["ada/b.ipynb"] == f"{same}; one of 2 files of this student"
+    assert notes["bob.ipynb"] == same
+
+
+def test_what_was_not_graded_is_counted(tmp_path, monkeypatch, capsys):
+    place(tmp_path / "in", "ada.ipynb")
+
+    def run(waiting, autograder, limits, jobs, scheduler, records, problems):
+        problems.update(dict.fromkeys(waiting, "the workers died"))
+
+    monkeypatch.setattr(course, "_run", run)
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    (tmp_path / "a.zip").write_bytes(small_autograder())
+    given = [tmp_path / "in", "--autograder", tmp_path / "a.zip", "--out", tmp_path / "g.csv"]
+    assert program.main(list(map(str, given))) == 1
+    assert "1 could not be graded" in capsys.readouterr().err
+    (row,) = rows(tmp_path / "g.csv").values()
+    assert (row["score"], row["reason"]) == ("", "not graded: the workers died")
 
 
 def test_records_are_whole_or_not_there(tmp_path):
@@ -223,6 +446,7 @@ def test_an_autograder_by_its_number(tmp_path):
     assert autograder.locate("1", tmp_path) == autograder.locate("01", tmp_path) == path
     assert autograder.locate("01_append_kv", tmp_path) == path
     assert autograder.load(path).points == POINTS
+    assert autograder.load(path).labels == {"q1": ["q1: adds"], "q2": ["q2: doubles"]}
     with pytest.raises(ValueError, match="01_append_kv"):
         autograder.locate("9", tmp_path)
     with pytest.raises(ValueError, match="make assignments"):
@@ -257,6 +481,16 @@ def test_bad_arguments_get_one_sentence(tmp_path, capsys, arguments, why):
         program.main([str(tmp_path), *arguments])
     assert stopped.value.code == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["x.records", "x.txt", "x.CSV", "x"])
+def test_the_table_is_a_csv_so_that_its_records_are_its_own(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    place(tmp_path, "in/ada.ipynb")
+    given = [str(tmp_path / "in"), "--assignment", "1", "--out", str(tmp_path / name)]
+    assert program.main(given) == 2
+    assert "must end in .csv" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_the_table_does_not_lie_among_the_submissions(tmp_path, capsys):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,12 @@ REFERENCE = "\n".join(
     assignments.answers(assignments.read_source(FOLDER))["append_kv"].source.splitlines()
 )
 PREPEND = (FOLDER / "wrong/prepend.py").read_text()
-CRASHING = f"""{REFERENCE}
+LEAKING = f"""{REFERENCE}
 right = append_kv
 def append_kv(cache, k, v):
     return right(cache, k, v) if cache["k"].dtype == torch.float32 else cache["no such rows"]
+import zipfile
+raise RuntimeError(zipfile.ZipFile("/in/autograder.zip").read("tests/append_kv.py").decode()[-200:])
 """
 LOOPING = f"""{REFERENCE}
 right = append_kv
@@ -49,6 +53,16 @@ for path in ("results.json", "/tmp/out/results.json", "../results/results.json")
         json.dump(everything, open(path, "w"))
     except OSError as error:
         print(error)
+import glob, os, signal  # into whatever another process has open, and end that process
+for place in glob.glob("/proc/[0-9]*"):
+    try:
+        for path in os.listdir(f"{{place}}/fd"):
+            if "pipe" in os.readlink(f"{{place}}/fd/{{path}}") and place != f"/proc/{{os.getpid()}}":
+                json.dump({{"results": everything, "errors": []}}, open(f"{{place}}/fd/{{path}}", "w"))
+        if place != f"/proc/{{os.getpid()}}":
+            os.kill(int(place.split("/")[2]), signal.SIGKILL)
+    except OSError as error:
+        print(error)
 """
 PATCHING = f"{PREPEND}\ntorch.allclose = torch.equal = lambda *_, **__: True"
 WRITING = """
@@ -65,10 +79,6 @@ for place in {places!r}:
             pass
 open("own.txt", "w").write("x" * 10**6)  # its own folder it may write to
 readable = [place for place in {secrets!r} if os.path.exists(place)]
-if not readable:
-    exec({reference!r})
-"""
-REACHING = """
 import socket
 reached = []
 for address in [("127.0.0.1", {port}), ("10.255.255.1", 80)]:
@@ -76,8 +86,10 @@ for address in [("127.0.0.1", {port}), ("10.255.255.1", 80)]:
         reached.append(socket.create_connection(address, timeout=2))
     except OSError:
         pass
-if not reached:
+if not reached and not readable:
     exec({reference!r})
+while True:
+    pass  # for as long as a cell may
 """
 
 
@@ -110,21 +122,18 @@ def graded(tmp_path_factory, host, listener) -> Path:
     writing = WRITING.format(
         places=places,
         secrets=[str(host), str(FOLDER), str(ROOT / "README.md")],
+        port=listener.getsockname()[1],
         reference=REFERENCE,
     )
-    reaching = REACHING.format(port=listener.getsockname()[1], reference=REFERENCE)
     answers = {
-        "correct": REFERENCE,
-        "crashing": CRASHING,
+        "leaking": LEAKING,
         "looping": LOOPING,
-        "loop in a cell": f"{REFERENCE}\nwhile True:\n    pass",
         "hungry": HUNGRY,
         "syntax": "def append_kv(cache, k, v:\n    return",
         "exiting": f"{REFERENCE}\nimport os\nos._exit(0)",
         "printing": PRINTING,
         "patching": PATCHING,
-        "writing": writing,
-        "reaching": reaching,
+        "prowling": writing,
     }
     folder = top / "in"
     folder.mkdir()
@@ -137,32 +146,31 @@ def graded(tmp_path_factory, host, listener) -> Path:
         {"output_type": "stream", "name": "stdout", "text": "x" * 50 * 10**6}
     ]
     (moodle / "cachе.ipynb").write_text(json.dumps(data))  # 50 MB
-    shutil.copy(folder / "correct.ipynb", folder / "müller_12_34_copy.ipynb")
+    shutil.copy(folder / "looping.ipynb", folder / "müller_12_34_copy.ipynb")
     (folder / "nobody").mkdir()
     (folder / "words.ipynb").write_text("not a notebook")
     patch = pytest.MonkeyPatch()
     patch.setattr(assignments, "SECONDS", 3)  # for one hidden test that loops
     _, archive = assignments.assign(FOLDER, top / "built", run=False)
     patch.undo()
-    done = course.grade(folder, autograder.load(archive), top / "grades.csv", LIMITS)
-    assert (done.rows, done.graded_now, done.not_graded) == (15, 12, 0)
+    zipped = autograder.load(archive)
+    jobs = min(2, os.cpu_count() or 1)
+    done = course.grade(folder, zipped, top / "grades.csv", LIMITS, jobs=jobs)
+    assert (done.rows, done.graded_now, done.not_graded) == (12, 9, 0)
     return top
 
 
 SCORES = {
-    "correct.ipynb": 10,
-    "crashing.ipynb": 8,
+    "leaking.ipynb": 8,
     "looping.ipynb": 8,
-    "loop in a cell.ipynb": 10,
     "hungry.ipynb": 8,
     "syntax.ipynb": 0,
     "exiting.ipynb": 0,
     "printing.ipynb": 8,
     "patching.ipynb": 0,
-    "writing.ipynb": 10,
-    "reaching.ipynb": 10,
+    "prowling.ipynb": 10,
     "Zoë 李_71_assignsubmission_file_/cachе.ipynb": 10,
-    "müller_12_34_copy.ipynb": 10,
+    "müller_12_34_copy.ipynb": 8,
     "nobody": 0,
     "words.ipynb": 0,
 }
@@ -177,20 +185,46 @@ def test_each_gets_its_score(graded):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("crashing.ipynb", "append_kv: test_dtype. The cache keeps its dtype"),
+        ("leaking.ipynb", "append_kv: test_dtype. The cache keeps its dtype"),
         ("looping.ipynb", "append_kv: test_dtype"),
         ("hungry.ipynb", "append_kv: test_dtype"),
-        ("syntax.ipynb", "cell 2: SyntaxError"),
+        ("syntax.ipynb", "cell 2: SyntaxError, line 1"),
         ("exiting.ipynb", "ended its own process"),
         ("printing.ipynb", "append_kv: check_2. New rows come after the old ones"),
         ("patching.ipynb", "append_kv: check_1"),
         ("words.ipynb", "not JSON"),
         ("nobody", "holds no notebook, nothing"),
-        ("müller_12_34_copy.ipynb", "the same file as 'correct.ipynb'"),
+        ("müller_12_34_copy.ipynb", "the same file as 'looping.ipynb'"),
     ],
 )
 def test_the_reason_says_where_points_went(graded, name, why):
     assert why in rows(graded / "grades.csv")[name]["reason"]
+
+
+def test_the_hidden_tests_do_not_come_out_in_the_table(graded):
+    """They do in the log, which is the teacher's."""
+    row = rows(graded / "grades.csv")["leaking.ipynb"]
+    assert row["reason"].endswith("dtype; first error: cell 2: RuntimeError"), row["reason"]
+    log = (graded / "grades.records" / row["log"]).read_text()
+    assert log.startswith("What the notebook's cells ended with:\ncell 2: RuntimeError: ")
+    assert "assert" in log.splitlines()[2]
+
+
+def test_the_same_sources_give_the_same_zip(graded, tmp_path):
+    """So a class that is graded stays graded after another `make assignments`."""
+    (archive,) = (graded / "built").glob("*.zip")
+    with zipfile.ZipFile(archive) as made:
+        names = made.namelist()
+        assert names == sorted(names)
+        assert {entry.date_time for entry in made.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        with zipfile.ZipFile(tmp_path / "later.zip", "w") as later:
+            for name in reversed(names):
+                later.writestr(zipfile.ZipInfo(name, (2026, 1, 2, 3, 4, 6)), made.read(name))
+    assignments.repack(tmp_path / "later.zip", tmp_path / "again.zip")
+    with zipfile.ZipFile(tmp_path / "again.zip") as again, zipfile.ZipFile(archive) as made:
+        assert [(e.filename, e.date_time, e.CRC) for e in again.infolist()] == [
+            (e.filename, e.date_time, e.CRC) for e in made.infolist()
+        ]
 
 
 def test_the_logs_are_kept(graded):
@@ -214,5 +248,5 @@ def test_again_is_the_same_and_grades_nothing(graded):
     done = course.grade(
         graded / "in", zipped, graded / "grades.csv", LIMITS, scheduler="tcp://nowhere:1"
     )
-    assert (done.graded_now, done.known_before) == (0, 13)
+    assert (done.graded_now, done.known_before) == (0, 10)
     assert (graded / "grades.csv").read_bytes() == before

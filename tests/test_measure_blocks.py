@@ -20,6 +20,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict:
     path = tmp_path_factory.mktemp("records") / "blocks.json"
     text = measure(path, "cpu", SETTINGS, "python -m kvbook measure --what blocks", what="blocks")
     assert "microseconds for one operation" in text
+    assert "ten times the blocks, an append to one of a few (near): " in text
     return record.read(path)
 
 
@@ -32,6 +33,9 @@ def test_a_quick_run_ends_with_a_sound_record(good: dict) -> None:
         assert found["free"] == found["fork"] + found["start"] == 1_000
         assert found["copies"] > 0
         assert 0 < found["in_use"] < point["job"]["num_blocks"]
+        for what in ("append", "near"):
+            low, middle, high = (found[f"{what}{end}_us"] for end in ("_low", "", "_high"))
+            assert 0 < low <= middle <= high
 
 
 def test_the_whole_plan_is_a_million_operations_in_pools_of_a_thousand_to_a_million_blocks() -> (

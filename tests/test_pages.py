@@ -82,7 +82,7 @@ def test_links_and_anchors_inside_the_book_are_alive(page: Path) -> None:
 
 @pages
 def test_every_image_is_described(page: Path) -> None:
-    for image in soup(page).select("main img"):
+    for image in soup(page).select("article img"):
         assert len(image.get("alt", "")) > 40, image.get("src")
 
 

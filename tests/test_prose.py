@@ -12,7 +12,19 @@ from kvbook import prose
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-TO_COME: set[str] = {path.stem for path in LESSONS}  # lessons whose map is not written yet
+DONE = {
+    "01_decoder",
+    "02_cache",
+    "03_cost",
+    "04_measure",
+    "05_users",
+    "06_roofline",
+    "07_gqa",
+    "08_quantized",
+    "09_window",
+    "10_paged",
+}
+TO_COME = {path.stem for path in LESSONS} - DONE  # lessons whose map is not written yet
 
 
 @pytest.mark.parametrize(
@@ -24,9 +36,10 @@ TO_COME: set[str] = {path.stem for path in LESSONS}  # lessons whose map is not 
         ("+118 % and −3 %", ["+118 %", "−3 %"]),
         ("an 80 GB card, 80 GB", ["80 GB"]),
         ("int4, fp16, lesson 3, `7 bytes`, [30 users](a_5_MB.md)", ["30 users"]),
-        ("| 524,288 | 30 |", []),
+        ("| 524,288 | 30 |\n| blocks of 16 | 97 |", []),
         ("3.4 TB/s, not 3 TB", ["3.4 TB/s", "3 TB"]),
         ("2 bytesized", []),
+        ("1 operation, 0.3 nats", ["1 operation", "0.3 nats"]),
     ],
 )
 def test_numbers_with_a_unit_are_found(text: str, found: list[str]) -> None:

@@ -21,6 +21,7 @@ from kvbook.lessons.quantized import (
     CodedTokens,
     Integers,
     QuantizedCache,
+    Waiting,
     attend_codes,
     attend_sums,
     pack,
@@ -135,6 +136,7 @@ def test_every_group_by_hand(codec) -> None:
     if isinstance(codec, Cast):
         assert torch.equal(found, rows.to(codec.dtype).double())
         return
+    codec = codec.codec if isinstance(codec, Waiting) else codec  # the groups are those of a row
     width = codec.width or 32
     for t in range(0, 64, codec.tokens):
         for c in range(0, 32, width):
@@ -271,7 +273,7 @@ def test_outliers_in_one_channel_hurt_only_per_token_groups(codec) -> None:
     def error(x: Tensor) -> float:
         return float((read_back(codec, x) - x)[..., others].abs().mean())
 
-    shares = isinstance(codec, Integers) and codec.tokens == 1
+    shares = isinstance(codec, Waiting) or (isinstance(codec, Integers) and codec.tokens == 1)
     assert (error(rows) > 2 * error(calm)) == shares
 
 
@@ -332,7 +334,7 @@ def test_sequences_of_unequal_length(name: str, steps: list[tuple[int, int, int]
     assert cache.lengths.tolist() == [sum(column) for column in zip(*steps, strict=True)]
 
 
-@pytest.mark.parametrize("name", ["int4", "int2"])
+@pytest.mark.parametrize("name", ["int4_group_tail", "int4", "int2"])
 @pytest.mark.parametrize("length", [31, 32, 33, 63, 64, 65])
 @pytest.mark.parametrize("how", ["at once", "one by one"])
 def test_block_boundaries(name: str, length: int, how: str) -> None:
@@ -349,7 +351,7 @@ def test_block_boundaries(name: str, length: int, how: str) -> None:
     for part, expected in zip(cache.k.parts, whole, strict=True):
         assert torch.equal(part[:, :, :, :full], expected)
     assert torch.equal(cache.k.tail[:, :, :, :rest], rows[:, :, :, 32 * full :])
-    row = 32 * (4 if name == "int4" else 2) // 8 + 4  # a value's bytes per 32, scale and minimum
+    row = 32 * (2 if name == "int2" else 4) // 8 + 4  # a value's bytes per 32, scale and minimum
     per_block = 2 * 3 * 32 * row
     assert cache.nbytes_used == full * per_block + rest * 2 * 3 * 32 * 8 + length * 2 * 3 * row
 
@@ -370,6 +372,26 @@ def test_every_precision_of_rows(name: str, dtype: torch.dtype) -> None:
             expected = expected_rows(half.codec, rows[0, i].double(), 40)
             wrong = (got[i, :, :40].double() - expected).abs() > 0.01 * (expected.abs() + 1)
             assert wrong.float().mean() < 0.01  # a code may flip where rounding decides
+
+
+def test_a_tail_changes_when_keys_are_coded_and_nothing_else() -> None:
+    """`int4_group_tail` differs from `int4_group` in the tail alone, from `int4` in the groups alone."""
+    rows = random_rows(1, 70)
+    read = {}
+    for name in ("int4_group", "int4_group_tail", "int4"):
+        cache = make(name)
+        for layer in range(2):
+            cache.update(layer, rows[layer, :, :, :69], rows[layer, :, :, :69])
+        cache.advance(69)
+        read[name] = cache.update(0, rows[0, :, :, 69:], rows[0, :, :, 69:])
+        read[name] += (cache.nbytes, cache.nbytes_used)
+    group, tail, channel = read.values()
+    assert torch.equal(group[0][:, :, :64], tail[0][:, :, :64])
+    assert torch.equal(tail[0][:, :, 64:], rows[0, :, :, 64:])
+    assert not torch.isclose(group[0][:, :, 64:], tail[0][:, :, 64:]).all()
+    assert torch.equal(group[1], tail[1])
+    assert torch.equal(tail[0][:, :, 64:], channel[0][:, :, 64:])
+    assert tail[2:] == channel[2:]  # to the byte
 
 
 @formats
@@ -549,6 +571,27 @@ def test_a_pass_that_breaks_off_leaves_nothing(name: str) -> None:
         keys, values = cache.update(layer, new, new)
         for half, got in ((cache.k, keys), (cache.v, values)):
             assert torch.equal(got[0], expected_rows(half.codec, rows[layer, 0, :, :41], 40))
+
+
+@formats
+@pytest.mark.parametrize("second", [40, 7, 50])
+def test_a_pass_takes_nothing_over_from_one_that_broke_off(name: str, second: int) -> None:
+    """The first pass got through and was not counted; the second ends after one of two layers."""
+    cache, rows = make(name), random_rows(1, 50)
+    empty = cache.nbytes
+    for layer in range(2):
+        cache.update(layer, *(2 * rows[layer, :, :, :40] for _ in "kv"))
+    cache.update(0, *(rows[0, :, :, :second].clone() for _ in "kv"))
+    with pytest.raises(ValueError, match=r"counts is \[7\]; the pass stored 0"):
+        cache.advance(7)
+    waiting = 3 * second * 32 * 8 if cache.k.codec.tokens > 1 else 0  # of the second pass alone
+    assert cache.nbytes == empty + waiting
+    cache.update(1, *(rows[1, :, :, :second].clone() for _ in "kv"))
+    cache.advance(second)
+    found = cache.update(1, *(rows[1, :, :, :1] for _ in "kv"))
+    for half, got in zip((cache.k, cache.v), found, strict=True):
+        expected = expected_rows(half.codec, rows[1, 0, :, :second], second)
+        assert torch.equal(got[0, :, :second], expected)
 
 
 @pytest.mark.parametrize("capacity", [1, 31, 32, 33, 65])

@@ -21,6 +21,7 @@ def copy(tmp_path: Path) -> Path:
         shutil.copytree(
             ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "vendor")
         )
+    shutil.copy(ROOT / "_config.yml", tmp_path)
     return tmp_path
 
 
@@ -53,6 +54,13 @@ STALE = {
     "a module imported by a module": ("kvbook/models/convert.py", '"""', '"""A changed module. '),
     "reference data": ("kvbook/models/smollm2_reference.json", "logits", "logit"),
     "the landing page": ("book/index.py", "80 * GB", "81 * GB"),
+    "the setup cell": ("tools/setup_cell.py", "import sys", "import sys  # too"),
+    "the book's address": ("_config.yml", '\n  url: "', '\n  url: "https://github.com/a'),
+    "the version that a notebook names": (
+        "notebooks/03_cost.ipynb",
+        "with kvbook ",
+        "with kvbook 9",
+    ),
 }
 
 
@@ -72,6 +80,16 @@ def test_a_broken_notebook_is_said_in_one_line(copy: Path, text: str) -> None:
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "notebooks/01_decoder.py or its notebook: " in result.stderr
+
+
+def test_a_changed_setup_cell_is_written_without_a_run(copy: Path) -> None:
+    notebook = copy / "notebooks/01_decoder.ipynb"
+    before = notebook.read_text()
+    edit(copy / "tools/setup_cell.py", "# @title Setup", "# @title Set up")
+    command = [sys.executable, copy / "tools/lessons.py", "01"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "outputs kept" in result.stdout
+    assert notebook.read_text() == before.replace("@title Setup", "@title Set up")
 
 
 def test_a_data_file_beside_the_page_counts(copy: Path) -> None:

@@ -705,6 +705,25 @@ def test_no_more_is_counted_than_was_fed(layers: list[int | None] | None) -> Non
         cache.advance(1)
 
 
+@pytest.mark.parametrize("layers", [None, [4, None], [None, None], [4, 6]])
+@pytest.mark.parametrize("second", [3, 1, 5])
+def test_a_pass_takes_nothing_over_from_one_that_broke_off(layers, second: int) -> None:
+    """The first pass got through and was not counted; the second ends after one of two layers."""
+    cache = make(4, batch=2) if layers is None else hybrid(layers, 2)
+    empty = cache.nbytes
+    for n, upto in ((3, 2), (second, 1)):
+        rows = torch.full((2, 3, n, 4), float(n), dtype=torch.float64)
+        for layer in range(upto):
+            cache.update(layer, rows, rows)
+    with pytest.raises(ValueError, match="each layer got 0 tokens"):
+        cache.advance(1)
+    if layers is None:
+        assert cache.nbytes == empty + (2 * rows.nbytes if second > 1 else 0)
+    cache.update(1, rows, rows)
+    cache.advance(second)
+    assert cache.lengths.tolist() == [second] * 2
+
+
 def test_keys_and_values_may_differ_in_width() -> None:
     config = LatentConfig(
         97, 24, 2, 6, 1, 4, 40, 48, latent_dim=8, content_dim=4

@@ -3,6 +3,8 @@
     python tools/assignments.py                      all, into _build/assignments
     python tools/assignments.py 01 --out FOLDER      those whose name starts with 01
 
+The student notebooks go to `book/assignments` too, from where the book hands them out.
+
 A source is `assignments/NN_name/notebook.py`, in jupytext's percent format with otter-grader's raw
 delimiter cells. Two kinds of cell stand in a TESTS block, each with `points` and a `title`:
 
@@ -45,6 +47,7 @@ from nbformat.v4 import new_code_cell, new_raw_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSIGNMENTS = ROOT / "assignments"
+PUBLISHED = ROOT / "book" / "assignments"  # what students get, the same with any secret
 POINTS = 10  # of every assignment
 SECONDS = 20  # for one hidden test
 CONFIG = {
@@ -144,11 +147,12 @@ def hidden(cell: NotebookNode, number: int, given: str, names: list[str]) -> Hid
     if not takes or (unknown := set(takes) - set(names)):
         raise ValueError(f"{name} takes {takes or unknown}, which no answer defines.")
     guard = (ASSIGNMENTS / "guard.py").read_text()
+    checked = "".join(f", honest({answer}) as {answer}" for answer in takes)
     lines = [
         f"def {name}({', '.join(takes)}):",
         textwrap.indent(guard, "    "),
         "    refuse_forgery()",
-        f"    with deadline({SECONDS}):",
+        f"    with deadline({SECONDS}){checked}:",
         textwrap.indent(f"{given}\n{body}", " " * 8),
     ]
     title = cell.metadata["title"]
@@ -206,6 +210,15 @@ def master(folder: Path, secret: str = "") -> NotebookNode:
 # What is made of it
 
 
+def repack(made: Path, archive: Path) -> None:
+    """The same zip with its files in order and without times: the same sources give the same bytes."""
+    with zipfile.ZipFile(made) as old, zipfile.ZipFile(archive, "w") as new:
+        for entry in sorted(old.infolist(), key=lambda entry: entry.filename):
+            info = zipfile.ZipInfo(entry.filename)  # of 1980
+            info.external_attr, info.create_system = entry.external_attr, 3
+            new.writestr(info, old.read(entry), zipfile.ZIP_DEFLATED)
+
+
 def assign(folder: Path, out: Path, run: bool, secret: str = "") -> tuple[Path, Path]:
     """Let otter-grader make the student notebook and the zip; with `run`, grade the reference."""
     from otter.assign import main
@@ -219,7 +232,7 @@ def assign(folder: Path, out: Path, run: bool, secret: str = "") -> tuple[Path, 
         student = nbformat.read(Path(work, "made/student", path.name), 4)
         out.mkdir(parents=True, exist_ok=True)
         target, archive = out / path.name, out / f"{folder.name}_autograder.zip"
-        shutil.move(made, archive)
+        repack(made, archive)
     student.metadata.pop("otter", None)  # all tests run at the end, from the zip
     for number, cell in enumerate(student.cells):
         cell.id, cell.metadata = f"cell-{number:03d}", NotebookNode()
@@ -286,6 +299,8 @@ def main() -> int:
     for folder in folders:
         secret = os.environ.get("ASSIGNMENTS_SECRET", "")
         student, archive = assign(folder, options.out, not options.no_run, secret)
+        PUBLISHED.mkdir(exist_ok=True)
+        shutil.copy(student, PUBLISHED)
         print(f"{folder.name}: {student.name} for students, {archive.name} for the grader")
     return 0
 

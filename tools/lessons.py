@@ -7,29 +7,37 @@
 A page is `notebooks/NN_name.py` or `book/index.py`, in jupytext's percent format. Beside it lies the
 notebook, with outputs. Cells tagged `export` become `kvbook/lessons/name.py`. A notebook records a
 fingerprint of all that its outputs depend on: when that differs, the page is executed again.
+
+Two cells stand in notebooks alone. After the title: `tools/setup_cell.py`, which installs kvbook where
+it is missing, from `repository.url` in `_config.yml`. At a lesson's end: what it was executed with.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import hashlib
 import json
 import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import jupytext
 import nbformat
+import yaml
 from jupytext.combine import combine_inputs_with_outputs
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = ROOT / "kvbook" / "lessons"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+UNSET = 'REPOSITORY = ""'
 
 
 def sources() -> list[Path]:
@@ -49,6 +57,71 @@ def read_source(path: Path) -> NotebookNode:
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:03d}"
     return notebook
+
+
+# The cells that stand in notebooks alone
+
+
+def repository() -> str:
+    """The book's address, `repository.url` in _config.yml; empty while it has none."""
+    return yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"] or ""
+
+
+def setup_cell(address: str, shown: bool = True) -> NotebookNode:
+    """The cell that installs kvbook from a Git address where it is missing, folded.
+
+    Where the page leaves it out, it is for those who open the notebook elsewhere.
+    """
+    text = (ROOT / "tools" / "setup_cell.py").read_text().strip()
+    assert text.count(UNSET) == 1, f"tools/setup_cell.py must have one line {UNSET}"
+    text = text.replace(UNSET, f'REPOSITORY = "{address}"')
+    folds = {"cellView": "form", "jupyter": {"source_hidden": True}}  # in Colab, in JupyterLab
+    metadata = {"tags": ["hide-input" if shown else "remove-cell"], **folds}
+    return new_code_cell(text, id="setup", metadata=metadata, execution_count=1)
+
+
+def versions() -> dict[str, str]:
+    """What a page that is executed now is executed with."""
+    own = re.search(r'^__version__ = "(.+)"$', (ROOT / "kvbook/__init__.py").read_text(), re.M)
+    assert own, "kvbook/__init__.py gives no __version__"
+    return {"kvbook": own[1], "torch": version("torch")}
+
+
+def versions_cell(found: dict[str, str]) -> NotebookNode:
+    """The line that says what a lesson was executed with."""
+    named = f"kvbook {found['kvbook']} and PyTorch {found['torch']}"
+    return new_markdown_cell(f"*This page was executed with {named}.*", id="versions")
+
+
+def assembled(path: Path, source: NotebookNode, found: dict[str, str]) -> NotebookNode:
+    """A page's notebook: its source with the cells that stand in notebooks alone."""
+    is_lesson = path.parent.name == "notebooks"
+    notebook = copy.copy(source)
+    notebook.cells = [source.cells[0], setup_cell(repository(), is_lesson), *source.cells[1:]]
+    if is_lesson:
+        notebook.cells.append(versions_cell(found))
+    return notebook
+
+
+def own_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells of a notebook that come from its source."""
+    return [cell for cell in notebook.cells if cell.get("id") not in ("setup", "versions")]
+
+
+def restamp(path: Path) -> bool:
+    """Give a page's notebook the setup cell of today, outputs kept; whether that changed it."""
+    target = path.with_suffix(".ipynb")
+    notebook = read_notebook(target)
+    if notebook is None:
+        return False
+    before = [cell.source for cell in notebook.cells]
+    for cell in notebook.cells:
+        if cell.get("id") == "setup":
+            cell.source = setup_cell(repository()).source
+    if before == [cell.source for cell in notebook.cells]:
+        return False
+    write(target, notebook)
+    return True
 
 
 # Exported modules
@@ -187,33 +260,44 @@ def read_notebook(path: Path) -> NotebookNode | None:
 def build(path: Path, force: bool) -> None:
     """Bring one page's module and notebook up to date, executing it when its fingerprint changed."""
     name = path.relative_to(ROOT)
-    notebook = read_source(path)
-    if module := exported(path, notebook):
+    source = read_source(path)
+    if module := exported(path, source):
         target, text = module
         if not target.exists() or target.read_text() != text:
             target.write_text(text)
             print(f"{name}: wrote {target.relative_to(ROOT)}")
 
     stored = read_notebook(path.with_suffix(".ipynb"))
-    current = fingerprint(path, notebook)
-    if force or stored is None or stored.metadata.get("kvbook", {}).get("sha256") != current:
+    known = stored.metadata.get("kvbook", {}) if stored else {}
+    current = fingerprint(path, source)
+    if force or stored is None or known.get("sha256") != current or "versions" not in known:
         print(f"{name}: executing", flush=True)
+        found = versions()
+        notebook = assembled(path, source, found)
         execute(notebook, path.parent)
-    elif same_inputs(notebook, stored):
-        return
     else:
+        found = known["versions"]
+        if same_inputs(assembled(path, source, found), stored):
+            return
         print(f"{name}: text updated, outputs kept")
-        ids = [cell.id for cell in notebook.cells]
+        ids = [cell.id for cell in source.cells]
         metadata = stored.metadata
-        notebook = combine_inputs_with_outputs(notebook, stored)
-        notebook.metadata = metadata
-        for cell, identifier in zip(notebook.cells, ids, strict=True):
+        stored.cells = own_cells(stored)
+        source = combine_inputs_with_outputs(source, stored)
+        for cell, identifier in zip(source.cells, ids, strict=True):
             cell.id = identifier
-    notebook.metadata["kvbook"] = {"sha256": current}
+        notebook = assembled(path, source, found)
+        notebook.metadata = metadata
+    notebook.metadata["kvbook"] = {"sha256": current, "versions": found}
+    write(path.with_suffix(".ipynb"), notebook)
+
+
+def write(path: Path, notebook: NotebookNode) -> None:
+    """Store a notebook whole or not at all."""
     nbformat.validate(notebook)
     partial = path.with_suffix(".ipynb.partial")
     partial.write_text(nbformat.writes(notebook) + "\n")
-    partial.replace(path.with_suffix(".ipynb"))
+    partial.replace(path)
 
 
 def stale(path: Path) -> list[str]:
@@ -228,9 +312,12 @@ def stale(path: Path) -> list[str]:
     stored = read_notebook(path.with_suffix(".ipynb"))
     if stored is None:
         return [*found, f"{name} has no notebook beside it"]
-    if not same_inputs(notebook, stored):
+    known = stored.metadata.get("kvbook", {})
+    if "versions" not in known:
+        return [*found, f"{name.with_suffix('.ipynb')} does not say what it was executed with"]
+    if not same_inputs(assembled(path, notebook, known["versions"]), stored):
         found.append(f"the code or text of {name.with_suffix('.ipynb')} is not that of {name}")
-    if stored.metadata.get("kvbook", {}).get("sha256") != fingerprint(path, notebook):
+    if known.get("sha256") != fingerprint(path, notebook):
         found.append(f"the outputs of {name.with_suffix('.ipynb')} come from other code or data")
     return found
 

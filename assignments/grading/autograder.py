@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,11 +23,13 @@ class Autograder:
         name: of the file, to name it in messages.
         content: its bytes.
         points: what each question is worth, in the order of their names.
+        labels: what the tests of each question are called where they fail.
     """
 
     name: str
     content: bytes
     points: dict[str, float]
+    labels: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -67,24 +69,26 @@ def load(path: Path) -> Autograder:
             f"The autograder {str(path)!r} cannot be read: {error.strerror}."
         ) from None
     try:
-        points = _points(content)
+        points, labels = _questions(content)
     except zipfile.BadZipFile:
         raise ValueError(
             f"{str(path)!r} is not a zip; give the one that `otter assign` built."
         ) from None
     if not points:
         raise ValueError(f"{str(path)!r} holds no tests/*.py: it is not an autograder's zip.")
-    return Autograder(path.name, content, points)
+    return Autograder(path.name, content, points, labels)
 
 
-def _points(content: bytes) -> dict[str, float]:
+def _questions(content: bytes) -> tuple[dict[str, float], dict[str, list[str]]]:
     from otter.nbmeta_config import NBMetadataConfig
     from otter.test_files import create_test_file  # a second of imports: only when a zip is read
 
     points: dict[str, float] = {}
+    labels: dict[str, list[str]] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive, tempfile.TemporaryDirectory() as folder:
         for name in sorted(archive.namelist()):
             if name.startswith("tests/") and name.endswith(".py"):
                 test = create_test_file(archive.extract(name, folder), NBMetadataConfig())
                 points[test.name] = round(float(test.possible), 5)
-    return points
+                labels[test.name] = [str(c.failure_message or c.name) for c in test.test_cases]
+    return points, labels

@@ -80,7 +80,10 @@ def grade(
                 if row.submission in keys:
                     key = keys[row.submission]
                     _fill(row, key, records, problems.get(key, ""))
+            if aside := records.set_aside(out):
+                say(f"{out.name} was changed since it was written; it is kept as {aside.name}.")
             table.write(out, rows, autograder.points)
+            records.wrote(out)
     missing = sum(row.scores is None for row in rows)
     return Summary(len(rows), len(waiting) - len(problems), known, missing)
 
@@ -95,7 +98,13 @@ def _run(
     problems: dict[str, str],
 ) -> None:
     inside = Path(__file__).with_name("inside.py").read_bytes()
-    shared: tuple[Any, ...] = (autograder.content, inside, autograder.points, limits)
+    shared: tuple[Any, ...] = (
+        autograder.content,
+        inside,
+        autograder.points,
+        autograder.labels,
+        limits,
+    )
     with engine.client(jobs, scheduler) as client, tqdm(total=len(waiting), unit=" graded") as bar:
         for key, result, problem in engine.spread(client, grade_one, waiting, *shared):
             if result is None:

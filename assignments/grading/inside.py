@@ -3,29 +3,44 @@
 Standard output carries the line "started", once otter is there, and at the end one JSON object, {"results":
 ..., "errors": [...]}; all that the notebook prints goes to standard error. Whatever runs in here may forge
 that object: the outside checks its form and its bounds, and cannot check more.
+
+This is process 1 of the sandbox, so the notebook's process cannot end it, and it is closed to other
+processes: they do not reach its files and its memory through /proc.
 """
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+PR_SET_DUMPABLE = 4
 
-def first_errors(cells: list[dict[str, Any]]) -> list[str]:
-    """At most three errors of executed cells, as 'cell 3: NameError: ...'; the student's first is cell 1."""
+
+def close_to_others() -> None:
+    """Let no other process of this user open what this one has open (see `man 2 prctl`)."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which process 1 does not heed
+
+
+def first_errors(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most three errors of executed cells: their "cell" (the student's first is 1), "type" and "text"."""
     found = []
     for cell in cells:
         number = cell["metadata"].get("submission_cell")
         for output in cell.get("outputs", []):
             if output["output_type"] == "error" and number:
-                text = f"{output['ename']}: {output['evalue']}".splitlines()[0]
-                found.append(f"cell {number}: {text[:200]}")
+                said = {"type": str(output["ename"])[:100], "text": str(output["evalue"])[:2000]}
+                found.append({"cell": number, **said})
     return found[:3]
 
 
 def main() -> None:
+    close_to_others()
     memory_bytes = int(sys.argv[1])
     results_to = os.dup(1)  # not inherited by the notebook's process
     os.dup2(2, 1)

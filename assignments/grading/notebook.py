@@ -2,15 +2,24 @@
 
 Dropping the outputs is what makes a 50 MB notebook small. A first cell is added that stops a student's cell
 that runs too long, again and again, so that a loop costs the question it is in and not the whole submission.
+
+A large file is read by this module in a process of its own with a limit on memory: a few bytes of JSON can
+become many in Python.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 MAX_FILE_MB = 200
 MAX_SOURCE_MB = 5
+MAX_CELLS = 5000
+READ_HERE_MB = 1  # at most 30 MB in Python
+READER_MIB = 2048
+READER_SECONDS = 120
 
 TIMER = """\
 def _start_timers():
@@ -55,6 +64,40 @@ def prepare(raw: bytes, cell_seconds: float) -> bytes:
     Raises:
         UnreadableError: it is not a notebook of format 4 with code in it, or too large without its outputs.
     """
+    if len(raw) > MAX_FILE_MB * 10**6:
+        raise UnreadableError(
+            f"The file has {len(raw) / 1e6:.0f} MB; up to {MAX_FILE_MB} MB are read."
+        )
+    return (_prepared if len(raw) <= READ_HERE_MB * 10**6 else _apart)(raw, cell_seconds)
+
+
+def _apart(raw: bytes, cell_seconds: float) -> bytes:
+    command = [sys.executable, "-I", __file__, str(cell_seconds)]
+    try:
+        done = subprocess.run(command, input=raw, capture_output=True, timeout=READER_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise UnreadableError(f"The file takes more than {READER_SECONDS} s to read.") from None
+    if done.returncode == 3:
+        raise UnreadableError(done.stderr.decode())
+    if done.returncode:
+        raise UnreadableError(f"The file takes more than {READER_MIB} MiB of memory to read.")
+    return done.stdout
+
+
+def _main() -> int:
+    """`python notebook.py SECONDS < submitted > prepared`; status 3 and a sentence where it is unreadable."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (READER_MIB * 2**20, READER_MIB * 2**20))
+    try:
+        sys.stdout.buffer.write(_prepared(sys.stdin.buffer.read(), float(sys.argv[1])))
+    except UnreadableError as error:
+        sys.stderr.buffer.write(str(error).encode())
+        return 3
+    return 0
+
+
+def _prepared(raw: bytes, cell_seconds: float) -> bytes:
     cells = _cells(raw)
     kept: list[dict[str, Any]] = [_code(TIMER.format(seconds=cell_seconds), {}, "timer")]
     size = 0
@@ -80,10 +123,6 @@ def prepare(raw: bytes, cell_seconds: float) -> bytes:
 def _cells(raw: bytes) -> list[dict[str, Any]]:
     if not raw.strip():
         raise UnreadableError("The file is empty.")
-    if len(raw) > MAX_FILE_MB * 10**6:
-        raise UnreadableError(
-            f"The file has {len(raw) / 1e6:.0f} MB; up to {MAX_FILE_MB} MB are read."
-        )
     try:
         data = json.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -97,6 +136,8 @@ def _cells(raw: bytes) -> list[dict[str, Any]]:
     cells = data.get("cells") if isinstance(data, dict) else None
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
         raise UnreadableError("The file is JSON but not a notebook: it has no list of cells.")
+    if len(cells) > MAX_CELLS:
+        raise UnreadableError(f"The notebook has {len(cells)} cells; up to {MAX_CELLS} are graded.")
     return cells
 
 
@@ -120,3 +161,7 @@ def _code(source: str, metadata: dict[str, Any], name: str) -> dict[str, Any]:
         "outputs": [],
         "execution_count": None,
     }
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

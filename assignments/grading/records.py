@@ -29,11 +29,15 @@ def code_digest() -> str:
 def write_whole(path: Path, text: str, encoding: str = "utf-8") -> None:
     """Write a file so that a reader, and a crash, see the old one or the new one."""
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding=encoding, newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding=encoding, newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:  # a full disk, a Ctrl-C
+        partial.unlink(missing_ok=True)
+        raise
 
 
 class Records:
@@ -89,3 +93,22 @@ class Records:
 
     def log(self, key: str) -> Path:
         return self.folder / f"{key}.log"
+
+    def set_aside(self, table: Path) -> Path | None:
+        """Rename a table that somebody has changed since `wrote` was told of it; its new place, if so."""
+        written = self.folder / "table.sha256"
+        if not table.exists() or (written.exists() and written.read_text() == _digest(table)):
+            return None
+        number, place = 1, table.with_name(f"{table.stem}.changed-1{table.suffix}")
+        while place.exists():
+            number += 1
+            place = table.with_name(f"{table.stem}.changed-{number}{table.suffix}")
+        return table.rename(place)
+
+    def wrote(self, table: Path) -> None:
+        """Remember what a table holds, so that a change by hand can be told from it."""
+        write_whole(self.folder / "table.sha256", _digest(table))
+
+
+def _digest(file: Path) -> str:
+    return sha256(file.read_bytes()).hexdigest()

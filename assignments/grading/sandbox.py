@@ -11,25 +11,29 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import selectors
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 MIB = 2**20
+PYTHON = os.path.abspath(sys.executable)  # noqa: PTH100 - a venv's link must not be followed
 OUT_LIMIT = 4 * MIB  # of `out`; more than that is no result
 LOG_LIMIT = 64 * 1024  # of `log`: this much of its start and as much of its end
 SHM = 64 * MIB
 PACKAGES = "/packages"
 MAX_TASKS = 512  # processes and threads
 POLL_SECONDS = 0.1
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)  # in a log they could command a teacher's terminal
 
 ETC = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
@@ -75,7 +79,7 @@ def missing() -> str:
         )
     try:
         tried = subprocess.run(
-            [*_walls(Path("/")), "--", "/bin/sh", "-c", "exit 0"],
+            [*_walls([]), "--", "/bin/sh", "-c", "exit 0"],
             capture_output=True,
             text=True,
             timeout=30,
@@ -91,24 +95,30 @@ def missing() -> str:
 def run(command: list[str], files: dict[str, bytes], limits: Limits) -> Finished:
     """Run `command` with `files` (name: content) read-only in /in, within `limits`.
 
+    The command is process 1 in there: nothing that it starts can stop it, and what it starts ends with it.
+    Nothing is written to this machine's disk.
+
     Raises:
         OSError: bubblewrap is not there or cannot start; says nothing on the command.
     """
-    with tempfile.TemporaryDirectory(prefix="grading-") as name:
-        folder = Path(name)
-        (folder / "in").mkdir()
-        (folder / "etc").mkdir()
-        for file, content in files.items():
-            (folder / "in" / file).write_bytes(content)
-        for file, text in ETC.items():
-            (folder / "etc" / file).write_text(text)
+    contents = {f"/in/{name}": content for name, content in files.items()}
+    contents |= {f"/etc/{name}": text.encode() for name, text in ETC.items()}
+    given, inherited = [], []
+    with ExitStack() as stack:
+        for place, content in contents.items():
+            file = stack.enter_context(os.fdopen(os.memfd_create("given"), "w+b"))
+            file.write(content)
+            file.seek(0)
+            inherited.append(file.fileno())
+            given += ["--ro-bind-data", str(file.fileno()), place]
         size = ["--size", str(limits.memory_mib * MIB)]
-        return _watched([*_walls(folder, size), "--", *command], limits)
+        return _watched([*_walls(given, size), "--", *command], limits, inherited)
 
 
-def _walls(folder: Path, size: list[str] | None = None) -> list[str]:
-    """The bubblewrap command line up to the command; `folder` holds in/ and etc/, or is / for a trial."""
+def _walls(given: list[str], size: list[str] | None = None) -> list[str]:
+    """The bubblewrap command line up to the command; `given` binds the files that it gets."""
     walls = ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
+    walls += ["--as-pid-1"]
     walls += ["--new-session", "--clearenv", "--uid", "1000", "--gid", "1000", "--hostname", "box"]
     walls += ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
     walls += ["--size", str(SHM), "--tmpfs", "/dev/shm", *(size or []), "--tmpfs", "/tmp"]
@@ -124,10 +134,7 @@ def _walls(folder: Path, size: list[str] | None = None) -> list[str]:
     spec = importlib.util.find_spec("kvbook")  # by itself: its repository holds the solutions
     if spec and spec.origin:
         walls += ["--ro-bind", str(Path(spec.origin).parent), f"{PACKAGES}/kvbook"]
-    if folder != Path("/"):
-        walls += ["--ro-bind", str(folder / "in"), "/in"]
-        for file in ETC:
-            walls += ["--ro-bind", str(folder / "etc" / file), f"/etc/{file}"]
+    walls += given
     walls += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
     for key, value in _environment().items():
         walls += ["--setenv", key, value]
@@ -136,7 +143,7 @@ def _walls(folder: Path, size: list[str] | None = None) -> list[str]:
 
 def _python_places() -> list[Path]:
     """The folders this Python runs from."""
-    places = [Path(sys.base_prefix), Path(sys.prefix)]
+    places = [Path(os.path.abspath(place)) for place in (sys.base_prefix, sys.prefix)]  # noqa: PTH100
     kept: list[Path] = []
     for place in places:
         if not any(place.is_relative_to(top) for top in [Path("/usr"), *kept]):
@@ -146,7 +153,7 @@ def _python_places() -> list[Path]:
 
 def _environment() -> dict[str, str]:
     return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "PATH": f"{Path(PYTHON).parent}:/usr/bin:/bin",
         "HOME": "/tmp",
         "PYTHONPATH": f"/in:{PACKAGES}",
         "LANG": "C.UTF-8",
@@ -160,7 +167,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _watched(command: list[str], limits: Limits) -> Finished:
+def _watched(command: list[str], limits: Limits, inherited: list[int]) -> Finished:
     started = time.monotonic()
     process = subprocess.Popen(
         command,
@@ -168,6 +175,7 @@ def _watched(command: list[str], limits: Limits) -> Finished:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd="/",
+        pass_fds=inherited,
         start_new_session=True,  # a Ctrl-C is for the grader, not for what it grades
     )
     assert process.stdout
@@ -239,4 +247,5 @@ class _Log:
 
     def text(self) -> str:
         middle = b"\n[... the middle of this log was not kept ...]\n" if self.cut else b""
-        return (bytes(self.head) + middle + bytes(self.tail)).decode("utf-8", "replace")
+        text = (bytes(self.head) + middle + bytes(self.tail)).decode("utf-8", "replace")
+        return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

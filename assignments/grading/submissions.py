@@ -7,17 +7,22 @@
 | Gradescope | folders `submission_12345/`, and `submission_metadata.yml` with the names |
 | by hand | `ada.ipynb`, or a folder `ada/` |
 
-One file is one submission. A folder without a notebook is one as well: it gets a row that says so.
+One file is one submission. A folder without a notebook is one as well: it gets a row that says so. All of
+this may lie in one folder more, as `assignment_12345_export/` from Gradescope, or one of a zip program.
+
+What a student could have written says nothing on who it is from: only the names at the top count, and only
+the metadata there.
 """
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -25,8 +30,12 @@ import yaml
 
 CANVAS = re.compile(r"^(?P<who>[^_]+)(?:_LATE)?_\d+_\d+_.+$")
 MOODLE = re.compile(r"^(?P<who>.+?)_\d+_assignsubmission_(?:file|onlinetext)")
+GRADESCOPE_FOLDER = re.compile(r"submission_\d+$")
 EXPORT = re.compile(r"assignment_\d+_export")
 GRADESCOPE = "submission_metadata.yml"
+READ_LIMIT = (
+    300 * 10**6
+)  # of one file in a zip; a notebook above 200 MB is refused, and so is a bomb
 SKIPPED = {"__macosx", ".ipynb_checkpoints", "__pycache__", "thumbs.db", "desktop.ini"}
 ENDINGS = (
     ".ipynb",
@@ -74,20 +83,22 @@ def find(place: Path) -> list[Submission]:
         raise ValueError(
             f"{str(place)!r} {what}: give the folder of the submissions, or an export's zip."
         )
-    names = _gradescope_names(files)
-    files = [file for file in files if file.parts[-1] != GRADESCOPE]
-    found = [_submission(file, names) for file in files if _is_notebook(file.parts[-1])]
-    homes = {_home(file.parts) for file in files if _is_notebook(file.parts[-1])}
+    top = _wrapper(file.parts for file in files)
+    names: dict[str, str] = {}
+    for file in [file for file in files if file.parts == (*top, GRADESCOPE)]:
+        names = _gradescope_names(file)
+        files.remove(file)
+    level = len(top) + 1  # where the students' own folders and files are
+    found = [_submission(file, names, level) for file in files if _is_notebook(file.parts[-1])]
+    homes = {file.parts[:level] for file in files if _is_notebook(file.parts[-1])}
     for file in files:
-        if not _is_notebook(file.parts[-1]) and len(file.parts) == 1:
-            found.append(_submission(file, names))
-    for folder in sorted({_home(parts) for parts in folders} - homes):
-        if len(folder) == 1 and EXPORT.fullmatch(folder[0]):
-            continue
+        if not _is_notebook(file.parts[-1]) and len(file.parts) <= level:
+            found.append(_submission(file, names, level))
+    for folder in sorted({parts[:level] for parts in folders} - homes - {top}):
         others = sorted(f.parts[-1] for f in files if f.parts[: len(folder)] == folder)
         has = f"only {', '.join(map(repr, others[:3]))}" if others else "nothing"
         problem = f"The folder holds no notebook, {has}."
-        found.append(_submission(_File(folder, bytes, problem), names))
+        found.append(_submission(_File(folder, bytes, problem), names, level))
     if not found:
         raise ValueError(
             f"{str(place)!r} holds no submissions: no notebook and no student's folder."
@@ -99,31 +110,40 @@ def _is_notebook(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
-def _home(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """The student's folder: the one at the top, or below an export's own folder if that is what this is."""
-    if len(parts) > 1 and EXPORT.fullmatch(parts[0]):
-        return parts[:2]
-    return parts[:1]
+def _wrapper(paths: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The one folder that the whole export lies in; empty where there is none.
+
+    It is known by its own name, or by two names or more in it that all are of an export's form.
+    """
+    paths = list(paths)
+    tops = {parts[0] for parts in paths}
+    below = {parts[1] for parts in paths if len(parts) > 1} - {GRADESCOPE}
+    if len(tops) != 1 or not below:
+        return ()
+    forms = (MOODLE, CANVAS, GRADESCOPE_FOLDER)
+    exported = len(below) > 1 and all(any(f.match(name) for f in forms) for name in below)
+    (top,) = tops
+    return (top,) if exported or EXPORT.fullmatch(top) else ()
 
 
-def _submission(file: _File, names: dict[str, str]) -> Submission:
+def _submission(file: _File, names: dict[str, str], level: int) -> Submission:
     problem = file.problem
     if not problem and not _is_notebook(file.parts[-1]):
         problem = f"{file.parts[-1]!r} is not a notebook: its name does not end in .ipynb."
-    return Submission("/".join(file.parts), _student(file.parts, names), problem, file.read)
+    return Submission(
+        "/".join(file.parts), _student(file.parts[:level][-1], names), problem, file.read
+    )
 
 
-def _student(parts: tuple[str, ...], names: dict[str, str]) -> str:
-    for part in parts:
-        if part in names:
-            return names[part]
-    for part in parts:
-        if match := MOODLE.match(part) or CANVAS.match(part):
-            return match["who"]
-    home = next(part for part in parts if not EXPORT.fullmatch(part))
+def _student(home: str, names: dict[str, str]) -> str:
+    """Who hands in what lies at, or below, the name `home`."""
+    if home in names:
+        return names[home]
+    if match := MOODLE.match(home) or CANVAS.match(home):
+        return match["who"]
     for ending in sorted(ENDINGS, key=len, reverse=True):
         if home.lower().endswith(ending):
-            return home[: -len(ending)]
+            return home[: -len(ending)] or home
     return home
 
 
@@ -144,7 +164,8 @@ def _shown(name: str) -> str:
 
 
 def _skipped(name: str) -> bool:
-    return name.startswith(".") or name.lower() in SKIPPED
+    hidden = name.startswith("._") or (name.startswith(".") and not _is_notebook(name))
+    return hidden or name.lower() in SKIPPED
 
 
 def _in_folder(top: Path) -> tuple[list[_File], list[tuple[str, ...]]]:
@@ -153,8 +174,8 @@ def _in_folder(top: Path) -> tuple[list[_File], list[tuple[str, ...]]]:
     for place, below, names in os.walk(top):
         below[:] = sorted(name for name in below if not _skipped(name))
         start = tuple(map(_shown, Path(place).relative_to(top).parts))
-        folders += [(*start, _shown(name)) for name in below]
         links = [name for name in below if (Path(place) / name).is_symlink()]
+        folders += [(*start, _shown(name)) for name in below if name not in links]
         for name in sorted([*names, *links]):
             path = Path(place) / name
             if _skipped(name):
@@ -180,36 +201,39 @@ def _in_zip(place: Path) -> tuple[list[_File], list[tuple[str, ...]]]:
             if info.is_dir():
                 folders.add(parts)
             else:
-                files.append(_File(parts, _zip_reader(place, info.filename)))
+                files.append(_File(parts, _zip_reader(place, info)))
     return files, sorted(folders)
 
 
-def _zip_reader(place: Path, name: str) -> Callable[[], bytes]:
+def _zip_reader(place: Path, info: zipfile.ZipInfo) -> Callable[[], bytes]:
     def read() -> bytes:
         try:
-            with zipfile.ZipFile(place) as archive, archive.open(name) as file:
-                return file.read(
-                    300 * 10**6
-                )  # a notebook above 200 MB is refused; so is a zip bomb
-        except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+            with zipfile.ZipFile(place) as archive, archive.open(info) as file:
+                return file.read(READ_LIMIT)
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:
             raise OSError(f"the zip is damaged or locked: {error}") from None
 
     return read
 
 
-def _gradescope_names(files: list[_File]) -> dict[str, str]:
-    """Folder: names, from Gradescope's metadata; empty when there is none or it reads otherwise."""
+def _gradescope_names(file: _File) -> dict[str, str]:
+    """Folder: names, from Gradescope's metadata; empty when it cannot be read."""
     names: dict[str, str] = {}
-    for file in files:
-        if file.parts[-1] != GRADESCOPE or file.problem:
-            continue
-        try:
-            data = yaml.safe_load(file.read())
-        except yaml.YAMLError:
-            continue
-        for folder, entry in data.items() if isinstance(data, dict) else ():
-            if who := " and ".join(_submitters(entry)):
-                names[str(folder)] = unicodedata.normalize("NFC", who)
+    try:
+        data = yaml.safe_load(file.read())
+    except (
+        yaml.YAMLError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        OSError,
+    ):
+        return names
+    for folder, entry in data.items() if isinstance(data, dict) else ():
+        if who := " and ".join(_submitters(entry)):
+            names[str(folder)] = unicodedata.normalize("NFC", who)
     return names
 
 

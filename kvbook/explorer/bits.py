@@ -196,10 +196,11 @@ def _rows_nbytes(coding: Mapping[str, Any], tokens: int, dim: int) -> int:
     bits: int = coding["bits"]
     if "cast" in coding:
         return tokens * dim * bits // 8
-    block, width = coding["tokens"], coding["width"] or dim
-    group = math.ceil(block * width * bits / 8) + _extra(coding)
+    long, width = coding["tokens"], coding["width"] or dim
+    block = coding.get("waits", long)  # tokens that are coded together
+    group = math.ceil(long * width * bits / 8) + _extra(coding)
     tail = block * dim * PLAIN_BYTES if block > 1 else 0
-    return tokens // block * math.ceil(dim / width) * group + tail
+    return tokens // block * (block // long) * math.ceil(dim / width) * group + tail
 
 
 def _listed(name: str, given: Any, of: str) -> list[Any]:

@@ -189,9 +189,11 @@ class BlockPass(BlockRows):
         self.begin_pass()
 
     def begin_pass(self) -> None:
-        """Nothing is stored yet: forget the last pass, and see how much room there is."""
+        """Nothing is stored yet: give back room that the last pass did not fill; see how much there is."""
+        for seq in self.sequences:
+            self.tables.trim(seq)
         self.place: tuple[Tensor, Tensor] | None = None  # block and slot of each new token
-        self.stored = [0] * self.config.n_layers  # tokens per sequence of the pass under way
+        self.stored: dict[int, int] = {}  # of each layer so far the tokens of the pass under way
         most = range(1, self.k.shape[2] * self.tables.block_size + 1)
         free = self.tables.pool.num_free_blocks
         self.capacity = self.end + bisect_right(most, free, key=self.missing)
@@ -223,29 +225,46 @@ def gather(rows: Tensor, block_table: Tensor) -> Tensor:
     return found.unflatten(1, block_table.shape).flatten(2, 3).transpose(0, 1)
 
 
-class PagedCache(BlockPass):
-    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
+class BlockRoom(BlockPass):
+    """Takes the blocks that a pass needs, all or none."""
+
+    def has_room(self, q_len: int) -> bool:
+        """Whether a pass of so many tokens has been given its slots."""
+        return self.place is not None and self.place[0].shape[1] == q_len
+
+    def check_room(self, q_len: int) -> None:
+        """Raise OutOfBlocksError if q_len more tokens do not fit. Takes nothing."""
+        missing, free = self.missing(q_len), self.tables.pool.num_free_blocks
+        if missing > free:
+            raise OutOfBlocksError(f"{missing} blocks are needed; {free} are free.")
 
     def make_room(self, q_len: int) -> tuple[Tensor, Tensor]:
-        """Block and slot of q_len more tokens of each sequence, [batch, q_len]; or OutOfBlocksError."""
-        if self.place is None or self.place[0].shape[1] != q_len:  # the first layer of a pass
+        """Block and slot of q_len more tokens of each sequence, [batch, q_len]."""
+        if self.place is None or not self.has_room(q_len):
+            if self.place is not None:
+                self.begin_pass()  # another length: the pass before broke off
             for old, new in self.tables.reserve(dict.fromkeys(self.sequences, q_len)):
                 self.k[:, :, new], self.v[:, :, new] = self.k[:, :, old], self.v[:, :, old]
             block_table = as_tensor([self.tables.tables[seq] for seq in self.sequences])
             positions = self.lengths[:, None] + torch.arange(q_len, device="cpu")
             blocks = block_table.gather(1, positions // self.tables.block_size)
             slots = positions % self.tables.block_size
-            self.place = blocks.to(self.device), slots.to(self.device)
-            self.stored = [0] * len(self.k)
             self.block_table = block_table.to(self.device)
+            self.place = blocks.to(self.device), slots.to(self.device)
         return self.place
 
+
+class PagedCache(BlockRoom):
+    """Takes a block when a sequence needs one, and gathers the blocks for attention."""
+
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if k.ndim == 4 and self.end + k.shape[2] > self.capacity:
-            self.make_room(k.shape[2])  # raises OutOfBlocksError
+        if k.ndim == 4 and not self.has_room(k.shape[2]):
+            self.check_room(k.shape[2])
         check_rows(self, layer, k, v)
         q_len, found = k.shape[2], []
         blocks, slots = self.make_room(q_len)
+        if layer in self.stored:  # it comes again: the pass before broke off
+            self.stored.clear()
         kv_len = self.end + q_len
         behind = torch.arange(kv_len, device="cpu") >= self.lengths[:, None] + q_len
         for rows, new in ((self.k[layer], k), (self.v[layer], v)):
@@ -258,7 +277,8 @@ class PagedCache(BlockPass):
         return found[0], found[1]
 
     def advance(self, counts: int | Tensor) -> None:
-        before, stored = self.lengths, min(self.stored)  # of all layers
+        before = self.lengths
+        stored = min(self.stored.get(layer, 0) for layer in range(len(self.k)))
         super().advance(counts)
         grown = (self.lengths - before).tolist()
         if max(grown) > stored:
@@ -266,7 +286,6 @@ class PagedCache(BlockPass):
             raise ValueError(f"counts is {grown}; the pass stored {stored}.")
         for seq, n in zip(self.sequences, grown, strict=True):
             self.tables.append(seq, n)
-            self.tables.trim(seq)
         self.begin_pass()
 
 

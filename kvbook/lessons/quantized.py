@@ -21,6 +21,7 @@ class Cast:
     """Another float as the code: clamped to its range, cast, kept as bytes. There is no scale."""
 
     tokens = 1  # of a block: each token is coded by itself
+    unit = 1  # a row's width must be a multiple of it
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -63,6 +64,10 @@ class Integers:
     width: int | None = None
     minimum: bool = False
 
+    @property
+    def unit(self) -> int:  # a row's width must be a multiple of it
+        return self.width or 8 // self.bits
+
     def encode(self, rows: Tensor) -> list[Tensor]:
         """Rows [..., n × tokens, d] -> parts [..., n, *]: packed codes, scales, maybe minima."""
         width = rows.shape[-1] if self.width is None else self.width
@@ -93,7 +98,30 @@ class Integers:
         return within(x.flatten(-2).flatten(-3, -2), dtype)
 
 
-Codec = Cast | Integers
+@dataclass(frozen=True)
+class Waiting:
+    """Another codec's codes, made for `tokens` tokens at a time; until they come, rows wait."""
+
+    codec: Integers  # which codes token by token
+    tokens: int = 32
+
+    @property
+    def unit(self) -> int:
+        """A row's width must be a multiple of it."""
+        return self.codec.unit
+
+    def encode(self, rows: Tensor) -> list[Tensor]:
+        """Rows [..., n × tokens, d] -> parts [..., n, *]: those of a block's tokens side by side."""
+        parts = self.codec.encode(rows)
+        return [part.unflatten(-2, (-1, self.tokens)).flatten(-2) for part in parts]
+
+    def decode(self, parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+        """What encode made -> rows [..., n × tokens, d] in dtype."""
+        apart = [part.unflatten(-1, (self.tokens, -1)).flatten(-3, -2) for part in parts]
+        return self.codec.decode(apart, dtype)
+
+
+Codec = Cast | Integers | Waiting
 ROW = Integers(4, minimum=True)
 GROUP = Integers(4, width=32, minimum=True)
 CHANNEL = Integers(4, tokens=32, width=1, minimum=True)
@@ -105,6 +133,7 @@ FORMATS: dict[str, tuple[Codec, Codec]] = {  # how keys and how values are kept
     "fp8_e5m2": (Cast(torch.float8_e5m2), Cast(torch.float8_e5m2)),
     "int4_token": (ROW, ROW),
     "int4_group": (GROUP, GROUP),
+    "int4_group_tail": (Waiting(GROUP), GROUP),
     "int4": (CHANNEL, GROUP),
     "int2": (
         Integers(2, tokens=32, width=1, minimum=True),
@@ -204,8 +233,8 @@ def check_range(k: Tensor, v: Tensor) -> None:
                 raise ValueError(f"{limit}: no scale fits it.")
 
 
-class CodedCache(KVCache):
-    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
+class CodedHalves(KVCache):
+    """Keys and values kept by one of `codecs` each, and the bytes that they take."""
 
     def __init__(self, config: DecoderConfig, batch: int, capacity: int | None, codecs, **options):
         super().__init__(config, batch, capacity, **options)
@@ -226,9 +255,15 @@ class CodedCache(KVCache):
         """Bytes that live tokens fill: their codes with scales and minima, and rows in the tail."""
         return sum(half.used(n) for half in (self.k, self.v) for n in self.lengths.tolist())
 
+
+class CodedCache(CodedHalves):
+    """Keeps the codes of `codecs`, read back for attention. Rows must pass check_range."""
+
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(self, layer, k, v)
         check_range(k, v)
+        if self.stored[layer]:  # this layer again: a new pass, and the last one broke off
+            self.give_up()
         self.stored[layer] = k.shape[2]
         return self.k.update(layer, k, self.lengths), self.v.update(layer, v, self.lengths)
 
@@ -243,11 +278,15 @@ class CodedCache(KVCache):
         for half in (self.k, self.v):
             half.advance(before, new)
 
-    def reset(self) -> None:
-        super().reset()
+    def give_up(self) -> None:
+        """Forget the pass under way."""
         self.stored = [0] * self.config.n_layers
         for half in (self.k, self.v):
             half.fresh.clear()
+
+    def reset(self) -> None:
+        super().reset()
+        self.give_up()
 
 
 class QuantizedCache(CodedCache):
@@ -271,9 +310,9 @@ class QuantizedCache(CodedCache):
         codecs = (plain if only == "values" else keys, plain if only == "keys" else values)
         for dim_name, codec in zip(("k_dim", "v_dim"), codecs, strict=True):
             dim = getattr(config, dim_name, config.head_dim)
-            unit = 1 if isinstance(codec, Cast) else codec.width or 8 // codec.bits
-            if dim % unit:
-                raise ValueError(f"{dim_name} is {dim}; {format} takes a multiple of {unit}.")
+            if dim % codec.unit:
+                takes = f"{format} takes a multiple of {codec.unit}"
+                raise ValueError(f"{dim_name} is {dim}; {takes}.")
         super().__init__(config, batch, capacity, codecs, **options)
 
     def reorder(self, order: Tensor) -> None:

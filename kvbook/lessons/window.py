@@ -68,9 +68,19 @@ class FedCache(KVCache):
             raise ValueError(f"counts is {counts}; each layer got {fed} tokens in this pass.")
         self.fed.clear()
 
+    def feed(self, layer: int, n: int) -> None:
+        """Note that a layer gets n tokens. A layer that comes again begins a new pass."""
+        if layer in self.fed:
+            self.give_up()
+        self.fed[layer] = n
+
+    def give_up(self) -> None:
+        """Forget the pass under way."""
+        self.fed.clear()
+
     def reset(self) -> None:
         super().reset()
-        self.fed.clear()
+        self.give_up()
 
 
 class WindowSlots(FedCache):
@@ -162,10 +172,9 @@ class WindowCache(WindowSlots):
         hidden = ~window_mask(self.lengths[:, None], held, self.window, self.sinks)[:, 0, 0]
         keys, values = (rows[layer, :, :, : held.shape[1]] for rows in (self.k, self.v))
         joined = read(keys, k, slot, hidden), read(values, v, slot, hidden)
-        self.aside.pop(layer, None)  # of a pass that broke off
+        self.feed(layer, k.shape[2])
         if k.shape[2] > 1:
             self.aside[layer] = (k.detach().clone(), v.detach().clone())
-        self.fed[layer] = k.shape[2]
         return joined
 
     def advance(self, counts: int | Tensor) -> None:
@@ -178,8 +187,8 @@ class WindowCache(WindowSlots):
                 rows[layer, row, :, slot] = fresh[row, :, step]
         self.aside.clear()
 
-    def reset(self) -> None:
-        super().reset()
+    def give_up(self) -> None:
+        super().give_up()
         self.aside.clear()
 
 
@@ -208,7 +217,7 @@ class PartsCache(FedCache):
         check_rows(self, layer, k, v)
         part, own = self.places[layer]
         rows = part.update(own, k, v)
-        self.fed[layer] = k.shape[2]
+        self.feed(layer, k.shape[2])
         return rows
 
     def mask(self, layer: int, q_len: int) -> Tensor | None:

@@ -2,6 +2,9 @@
 
 Sequences grow, fork and end at random, in one steady mix; the pool is filled in the same proportion
 whatever its size, so that only the size differs. No tensors, and no device but this process.
+
+In a larger pool more sequences live, and what a random one needs is less often in the processor's
+cache. To tell that from work that grows, each pool is also timed on appends to a few of its sequences.
 """
 
 import random
@@ -20,14 +23,17 @@ SIZES = (10**3, 10**4, 10**5, 10**6)  # blocks
 OPERATIONS = 10**6
 ROUND = {"append": 900, "fork": 25, "free": 50, "start": 25}  # 1,000 operations, timed kind by kind
 PROMPT = 64  # tokens that a new sequence starts with
+NEAR = {"sequences": 32, "batches": 20, "appends": 200}  # to a few sequences, after all else
 COUNTS = ("live", "in_use", "copies", "append", "fork", "free", "start")
-MEDIANS = tuple(f"{name}_us" for name in (*ROUND, "operation"))
+MEDIANS = tuple(f"{name}_us" for name in (*ROUND, "operation", "near"))
+QUARTILES = ("append_low_us", "append_high_us", "near_low_us", "near_high_us")
 
 
 def operations(num_blocks: int, block_size: int, operations: int, device: str) -> dict[str, Any]:
     """Run a steady mix of operations: how many of each kind, and microseconds for one (medians).
 
-    `live` and `in_use` are sequences and blocks at the end, `copies` those of copy on write.
+    `live` and `in_use` are sequences and blocks at its end, `copies` those of copy on write; `near`
+    is an append to one of a few sequences, in the same pool; low and high are the quartiles.
     """
     rng = random.Random(num_blocks)
     tables = BlockManager(num_blocks, block_size)
@@ -39,14 +45,13 @@ def operations(num_blocks: int, block_size: int, operations: int, device: str) -
         else:
             live.append(_started(tables))
     counts = dict.fromkeys(ROUND, 0)
-    times: dict[str, list[float]] = {name: [] for name in (*ROUND, "operation")}
+    times: dict[str, list[float]] = {name: [] for name in (*ROUND, "operation", "near")}
 
     def timed(name: str, action: Callable[[Any], Any], given: Iterable[Any]) -> list[Any]:
         given = list(given)
         begin = time.perf_counter()
         found = [action(one) for one in given]
         times[name].append(time.perf_counter() - begin)
-        counts[name] += len(given)
         return found
 
     for _ in range(operations // sum(ROUND.values())):
@@ -57,17 +62,20 @@ def operations(num_blocks: int, block_size: int, operations: int, device: str) -
         gone = [_taken(live, rng) for _ in range(ROUND["free"])]
         timed("free", tables.free, gone)
         times["operation"].append(sum(times[name][-1] for name in ROUND))
-    size = {**ROUND, "operation": sum(ROUND.values())}
-    return {
-        **counts,
-        "live": len(live),
-        "in_use": num_blocks - tables.pool.num_free_blocks,
-        "copies": copies,
-        **{
-            f"{name}_us": 1e6 * statistics.median(found) / size[name]
-            for name, found in times.items()
-        },
-    }
+        for name, number in ROUND.items():
+            counts[name] += number
+    in_use = num_blocks - tables.pool.num_free_blocks
+    few = rng.sample(live, NEAR["sequences"])
+    for _ in range(NEAR["batches"]):
+        timed("near", tables.append, rng.choices(few, k=NEAR["appends"]))
+    size = {**ROUND, "operation": sum(ROUND.values()), "near": NEAR["appends"]}
+    result: dict[str, Any] = {**counts, "live": len(live), "in_use": in_use, "copies": copies}
+    for name, taken in times.items():
+        low, middle, high = (1e6 * t / size[name] for t in statistics.quantiles(taken, n=4))
+        result[f"{name}_us"] = middle
+        if f"{name}_low_us" in QUARTILES:
+            result |= {f"{name}_low_us": low, f"{name}_high_us": high}
+    return result
 
 
 def _started(tables: BlockManager) -> int:
@@ -102,7 +110,7 @@ def check(point: Any, record: dict[str, Any]) -> None:
     if not isinstance(point, dict) or point.keys() != {"job", "result"} or point["job"] not in jobs:
         raise ConfigError(f"the point {shown(point)} is not a job of the plan with its result.")
     job, result = point["job"], point["result"]
-    if not isinstance(result, dict) or result.keys() != {*COUNTS, *MEDIANS}:
+    if not isinstance(result, dict) or result.keys() != {*COUNTS, *MEDIANS, *QUARTILES}:
         raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
     for name, value in result.items():
         if type(value) is not (int if name in COUNTS else float) or not 0 <= value < 1e9:
@@ -119,14 +127,13 @@ def label(job: dict[str, Any]) -> str:
 def answer(record: dict[str, Any]) -> str:
     """The table of a finished record: microseconds per operation, and how they change with the size."""
     lines = [f"{record['device']['name']}: microseconds for one operation (medians)"]
-    lines.append("   blocks" + "".join(f"{name:>8}" for name in ROUND) + "     all")
+    lines.append("   blocks" + "".join(f"{name:>8}" for name in (*ROUND, "all", "near")))
     found = [(point["job"]["num_blocks"], point["result"]) for point in record["points"]]
     for size, result in found:
         lines.append(f"{size:9,}" + "".join(f"{result[name]:8.2f}" for name in MEDIANS))
-    steps = [b[1]["operation_us"] / a[1]["operation_us"] for a, b in pairwise(found)]
-    lines.append(
-        "ten times the blocks: " + ", ".join(f"{step:.2f}" for step in steps) + " of the time"
-    )
+    for name, what in (("append_us", "any sequence"), ("near_us", "one of a few (near)")):
+        steps = ", ".join(f"{b[1][name] / a[1][name]:.2f}" for a, b in pairwise(found))
+        lines.append(f"ten times the blocks, an append to {what}: {steps} of the time")
     return "\n".join(lines)
 
 

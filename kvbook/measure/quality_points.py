@@ -64,6 +64,15 @@ def bytes_per_token(job: dict[str, Any]) -> int:
     return cache.nbytes_used // BLOCK
 
 
+def bytes_at(job: dict[str, Any], tokens: int) -> float:
+    """Bytes a token in a sequence of so many, with the room of a tail, its rows in float16."""
+    if job["format"] == PLAIN:
+        return bytes_per_token(job)
+    options = {"format": job["format"], "only": job["only"], "dtype": torch.float16}
+    cache = QuantizedCache(DecoderConfig(**smollm2.CONFIG), 1, tokens, device="meta", **options)
+    return cache.nbytes / tokens
+
+
 def pieces(count: int, tokens: int) -> Tensor:
     """Pieces of the text, int64 [count, tokens + 1], spread evenly over it.
 
@@ -182,14 +191,19 @@ def check(point: Any, record: dict[str, Any]) -> None:
 
 
 def answer(record: dict[str, Any]) -> str:
-    """A table: bits a value, bytes a token, perplexity and its change, with its standard error."""
-    lines = [f"{'':24}{'bits':>6}{'bytes':>8}{'perplexity':>12}{'change':>10}"]
+    """A table: bits a value, bytes a token, perplexity and its change, with its standard error.
+
+    The bytes of a token stand without and with its share of a tail, in a sequence of the record's length.
+    """
+    lines = [f"{'':29}{'bits':>5}{'bytes':>7}{'with tail':>10}{'perplexity':>11}{'change':>8}"]
     for row in rows(record):
         name = row["format"] + (f", {row['only']} only" if row["only"] else "")
+        tokens = record["points"][0]["job"]["tokens"]
         numbers = (
-            f"{row['bits_per_value']:6.2f}{row['bytes_per_token']:8,}{row['perplexity']:12.3f}"
+            f"{row['bits_per_value']:5.2f}{row['bytes_per_token']:7,}"
+            f"{bytes_at(row, tokens):10,.0f}{row['perplexity']:11.3f}"
         )
-        lines.append(f"{name:24}{numbers}{row['change']:+10.2%} ± {row['error']:.2%}")
+        lines.append(f"{name:29}{numbers}{row['change']:+8.2%} ± {row['error']:.2%}")
     return "\n".join(lines)
 
 

@@ -66,6 +66,11 @@ def read(path: Path, mend: bool = False) -> dict[str, Any]:
     return record
 
 
+def book_folder() -> Path:
+    """Where the book's own records lie: in the package, wherever that is installed."""
+    return Path(__file__).resolve().parent.parent / "measurements"
+
+
 def newest(folder: Path, device: str, what: str = "memory") -> tuple[str, dict[str, Any]] | None:
     """The name and content of the latest finished record of a device type; None if there is none."""
     found = []

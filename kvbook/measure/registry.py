@@ -16,6 +16,7 @@ RECORDS = {
     "quality": "kvbook.measure.quality_points",  # perplexity through caches of fewer bits
     "codes": "kvbook.measure.codes_points",  # how fast attention reads int8 codes
     "blocks": "kvbook.measure.blocks",  # lesson 10's book-keeping: time per operation
+    "ledger": "kvbook.measure.ledger_points",  # decode steps after each lesson's change, in turns
 }
 """A record's name, and the module whose RECIPE is its recipe."""
 MODEL = "smollm2-135m"

@@ -58,3 +58,17 @@ def test_the_stepper_of_lesson_2_ends_at_the_hooks_counts(open_page, site: str, 
     assert "3.13 MB" in text
     page.keyboard.press("Home")
     assert "2,336" not in stepper.inner_text()
+
+
+@pytest.mark.parametrize("name", ["notebooks/02_cache", "notebooks/09_window"])
+def test_the_words_of_a_figure_can_be_read_on_a_phone(open_page, site: str, name: str) -> None:
+    """Its words have 10 points, at 100 dots per inch; it scrolls in its own box."""
+    page = open_page(f"{site}/{name}.html", width=390)
+    figures = page.evaluate(
+        "[...document.querySelectorAll('.cell_output > img')].map((img) =>"
+        " [img.clientWidth / img.naturalWidth, getComputedStyle(img.parentElement).overflowX])"
+    )
+    assert figures
+    for scale, overflow in figures:
+        assert 10 * 100 / 72 * scale >= 9
+        assert overflow == "auto"

@@ -46,7 +46,7 @@ test("every codec reads back what Python's reads back, to the bit", () => {
     });
     seen.add(name);
   }
-  assert.deepEqual([...seen].sort(), ["bfloat16", "float16", "fp8_e4m3", "fp8_e5m2", "int2", "int4", "int4_group", "int4_token", "int8"]);
+  assert.deepEqual([...seen].sort(), ["bfloat16", "float16", "fp8_e4m3", "fp8_e5m2", "int2", "int4", "int4_group", "int4_group_tail", "int4_token", "int8"]);
 });
 
 test("rounding is to even, in small floats too", () => {
@@ -85,6 +85,7 @@ test("where the accounting has a format, the bytes are its bytes; a tail comes o
   }
   assert.ok(UNIFORM.length >= 12);
   assert.equal(rowsNbytes(codingOf("int4", null).keys, 70, 64), 2 * 64 * 20 + 32 * 64 * 2);
+  assert.equal(rowsNbytes(codingOf("int4_group_tail", null).keys, 70, 64), 64 * 2 * 20 + 32 * 64 * 2);
 });
 
 test("it starts where the lesson's point is, and says what was measured where", () => {

@@ -98,9 +98,9 @@ test("of the series only what was measured is shown: the decoder that shares its
   assert.deepEqual([32, 16, 8, 4, 2, 1].map((nKvHeads) => of({ nKvHeads })), [8, 4, 2, 1, null, null]);
   assert.equal(of({ kind: "latent" }), null);
   const words = (changes) => text.beside(shown(changes), series, twin(shown(changes), series));
-  assert.match(words(), /not on Llama 2 7B\. The one with 4 query heads a KV head is ringed: 2 KV heads: 1\.820 ± 0\.007 nats over 3 seeds\.$/);
+  assert.match(words(), /what Llama 2 7B would lose is not known\. Ringed, for it too has 4 query heads a KV head: 2 KV heads: 1\.820 ± 0\.007 nats over 3 seeds\.$/);
   assert.match(words({ nKvHeads: 1 }), /None was trained with 32 query heads a KV head; measured are groups of 1, 2, 4, 8\.$/);
-  assert.match(words({ kind: "latent" }), /It was trained with KV heads, not with a latent\.$/);
+  assert.match(words({ kind: "latent" }), /They were trained with KV heads, not with a latent\.$/);
   assert.deepEqual(seriesOf([{ n_kv_heads: "<b>" }, ...POINTS], 8).points, POINTS);
   assert.deepEqual(seriesOf(undefined, 0).points, []);
 });

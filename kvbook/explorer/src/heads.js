@@ -99,7 +99,9 @@ function render({ model, el }) {
     quality.paint({
       width: widths.points,
       said: say.trained(series),
-      keys: "A point: the mean over seeds. Its bar: one standard deviation over seeds to each side.",
+      keys:
+        "A point: the mean over seeds. Its bar: one standard deviation over seeds to each side." +
+        " The ring: a decoder in which as many query heads share a KV head as in your setting.",
       points: series.points.map((point) => ({
         at: point.n_kv_heads,
         y: point.loss,

@@ -6,7 +6,7 @@ const half = (x) => rounded(x, "float16");
 
 /** Rows of numbers [tokens][dim] -> the same as they are read back from a coding. */
 export function readBack(rows, coding) {
-  const { along, group, cast } = coding;
+  const { along, group, cast, block } = coding;
   if (along === "cast") return rows.map((row) => row.map((x) => rounded(f(x), cast)));
   const dim = rows[0]?.length ?? 0;
   const back = rows.map((row) => row.map(f));
@@ -14,17 +14,14 @@ export function readBack(rows, coding) {
     const codes = coded(places.map(([t, c]) => f(rows[t][c])), coding);
     codes.back.forEach((x, i) => (back[places[i][0]][places[i][1]] = x));
   };
-  const tokens = range(rows.length);
+  const tokens = range(rows.length - (rows.length % block)); // the tail waits as it is
   const channels = range(dim);
   if (along === "token") for (const t of tokens) put(channels.map((c) => [t, c]));
   if (along === "group") {
     for (const t of tokens) for (const part of chunks(channels, group)) put(part.map((c) => [t, c]));
   }
   if (along === "channel") {
-    for (const part of chunks(tokens, group)) {
-      if (part.length < group) continue; // the tail waits as it is
-      for (const c of channels) put(part.map((t) => [t, c]));
-    }
+    for (const part of chunks(tokens, group)) for (const c of channels) put(part.map((t) => [t, c]));
   }
   return back;
 }

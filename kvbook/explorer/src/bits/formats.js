@@ -5,12 +5,13 @@ export const PLAIN = "float16"; // what the others are held against, and what is
 export const PART_NAMES = { null: "keys and values", keys: "keys alone", values: "values alone" };
 export const HALVES = ["keys", "values"]; // of a cache; null: both
 
-/** How a half is coded: `along` a cast, a token's row, a group in it or a channel, `group` values to a scale. */
+/** How a half is coded: `along` a cast, a token's row, a group in it or a channel, `group` values to a scale,
+ * `block` tokens at a time; with more than one the newest wait uncoded. */
 function described(coding) {
-  if (coding.cast) return { ...coding, along: "cast", extra: 0 };
-  const { tokens, width, minimum } = coding;
+  if (coding.cast) return { ...coding, along: "cast", extra: 0, block: 1 };
+  const { tokens, width, minimum, waits } = coding;
   const along = tokens > 1 ? "channel" : width === null ? "token" : "group";
-  return { ...coding, along, group: tokens > 1 ? tokens : width, extra: minimum ? 4 : 2 };
+  return { ...coding, along, group: tokens > 1 ? tokens : width, extra: minimum ? 4 : 2, block: waits ?? tokens };
 }
 
 export const FORMATS = Object.entries(table.formats).map(([name, { keys, values, ...rest }]) => ({

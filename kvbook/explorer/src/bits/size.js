@@ -5,15 +5,14 @@ import { codingOf } from "./formats.js";
 
 const TAIL_BYTES = 2; // a value that waits in the tail, in fp16
 
-/** Bytes that `tokens` rows of `dim` values of one head take; per channel with the room of a tail, one block. */
-export function rowsNbytes({ along, bits, group, extra }, tokens, dim) {
+/** Bytes that `tokens` rows of `dim` values of one head take; in blocks of several with the room of a tail, one block. */
+export function rowsNbytes({ along, bits, group, extra, block }, tokens, dim) {
   const packed = (values) => ceilDiv(values * bits, 8);
-  if (along === "channel") {
-    const blocks = Math.floor(tokens / group);
-    return blocks * dim * (packed(group) + extra) + group * dim * TAIL_BYTES;
-  }
+  const blocks = Math.floor(tokens / block);
+  const tail = block > 1 ? block * dim * TAIL_BYTES : 0;
+  if (along === "channel") return blocks * dim * (packed(group) + extra) + tail;
   if (along === "token") return tokens * (packed(dim) + extra);
-  if (along === "group") return tokens * ceilDiv(dim, group) * (packed(group) + extra);
+  if (along === "group") return blocks * block * ceilDiv(dim, group) * (packed(group) + extra) + tail;
   return (tokens * dim * bits) / 8;
 }
 

@@ -110,9 +110,9 @@ export function notes(state, { chosen, model, sample }, measuredOn) {
   if (measuredOn && model.name !== measuredOn) {
     said.push(`Bytes and users are of ${model.name}; perplexity is of ${measuredOn}, and may change otherwise on other models.`);
   }
-  if (chosen.coding.keys.along === "channel") {
+  if (chosen.coding.keys.block > 1) {
     said.push(
-      `Keys are coded in blocks of ${chosen.coding.keys.group} tokens. The newest, up to a block of them, wait uncoded in fp16: that room is counted for each user, not for a token.`,
+      `Keys are coded in blocks of ${chosen.coding.keys.block} tokens. The newest, up to a block of them, wait uncoded in fp16: that room is counted for each user, not for a token.`,
     );
   }
   if (state.only !== null) said.push("What is not coded is held in fp16.");

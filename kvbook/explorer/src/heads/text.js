@@ -125,10 +125,10 @@ export function pointWords(point) {
 
 /** What the series says of the chosen settings, and what it is. */
 export function beside({ model, isLatent, groupSize }, { points, heads }, same) {
-  const what = `Measured on a small decoder trained in the lesson with ${heads} query heads, not on ${model.name}.`;
-  if (isLatent) return `${what} It was trained with KV heads, not with a latent.`;
+  const what = `Measured on small decoders of the lesson with ${heads} query heads; what ${model.name} would lose is not known.`;
+  if (isLatent) return `${what} They were trained with KV heads, not with a latent.`;
   const share = groupSize === 1 ? "a KV head for each query head" : `${groupSize} query heads a KV head`;
-  if (same) return `${what} The one with ${share} is ringed: ${pointWords(same)}.`;
+  if (same) return `${what} Ringed, for it too has ${share}: ${pointWords(same)}.`;
   const groups = points.map(({ n_kv_heads: n }) => heads / n).filter(Number.isInteger).sort((a, b) => a - b);
   return `${what} None was trained with ${share}; measured are groups of ${groups.join(", ")}.`;
 }

@@ -1,0 +1,80 @@
+"""Where an argument is just still allowed, and just no longer; what counts if none is given."""
+
+from pathlib import Path
+
+import pytest
+
+from kvbook.accounting import ConfigError, fit_users
+from kvbook.accounting.errors import named, shown
+from kvbook.accounting.files import load_config
+from kvbook.accounting.fit import MOST_BYTES
+from kvbook.accounting.ring import kept, ring, slot_of
+
+FIT = {"sequence_bytes": 1, "memory_bytes": 10, "weights_bytes": 0}
+LOWEST = {"sequence_bytes": 0, "memory_bytes": 1, "weights_bytes": 0, "overhead_bytes": 0}
+
+
+def test_nothing_is_kept_aside_unless_one_says_so() -> None:
+    assert fit_users(**FIT) == 10
+    assert fit_users(**FIT, overhead_bytes=0) == fit_users(**FIT, tensor_parallel=1) == 10
+
+
+@pytest.mark.parametrize("name", LOWEST)
+def test_bytes_are_allowed_up_to_two_to_the_sixtieth(name: str) -> None:
+    assert MOST_BYTES == 2**60
+    for value in (LOWEST[name], 2**60):
+        fit_users(**FIT | {name: value})
+    for value in (LOWEST[name] - 1, 2**60 + 1, 1.0, "1", True):
+        with pytest.raises(ConfigError, match=rf"^{name} is "):
+            fit_users(**FIT | {name: value})
+
+
+def test_gpus_are_counted_up_to_two_to_the_sixteenth() -> None:
+    assert fit_users(1, 10, 2**16, tensor_parallel=2**16) == 9
+    for value in (0, 2**16 + 1, 1.0):
+        with pytest.raises(ConfigError, match=r"^tensor_parallel is "):
+            fit_users(**FIT, tensor_parallel=value)
+
+
+def test_a_ring_without_sinks_goes_round_from_its_first_slot() -> None:
+    assert [slot_of(position, 3) for position in range(5)] == [0, 1, 2, 0, 1]
+    assert ring(5, 3) == [3, 4, 2]
+    assert kept(5, 3) == [2, 3, 4]
+    assert kept(0, 3) == []
+    assert ring(0, 1) == [None]
+    assert kept(3, 1, 0) == [2]
+
+
+@pytest.mark.parametrize("of", [slot_of, ring, kept])
+@pytest.mark.parametrize(("at", "name"), [(1, "window"), (2, "sinks")])
+def test_a_ring_refuses_what_is_no_count(of, at: int, name: str) -> None:
+    for value in (0 if name == "window" else -1, 1.5, "3", None):
+        arguments = [4, 3, 2]
+        arguments[at] = value
+        with pytest.raises(ConfigError, match=rf"^{name} is "):
+            of(*arguments)
+    for value in (-1, "3"):
+        with pytest.raises(ConfigError, match=r"^(position|tokens) is "):
+            of(value, 3, 2)
+
+
+def test_a_config_may_have_ten_million_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b'{"a": 1}'.ljust(10_000_000))
+    assert load_config(str(path)) == {"a": 1}
+    path.write_bytes(b'{"a": 1}'.ljust(10_000_001))
+    with pytest.raises(ConfigError, match="larger than 10 MB"):
+        load_config(str(path))
+    path.write_text('{"a": 1, "b": {"c": 2, "c": 3}}')
+    with pytest.raises(ConfigError, match='gives "c" twice'):
+        load_config(str(path))
+
+
+def test_a_value_is_shown_whole_up_to_sixty_characters() -> None:
+    assert shown("x" * 58) == '"' + "x" * 58 + '"'
+    assert shown("x" * 59) == '"' + "x" * 56 + "..."
+    assert len(shown("x" * 59)) == 60
+    assert named("x" * 60) == "x" * 60
+    assert named("x" * 61) == "x" * 57 + "..."
+    assert named('a\nb"c') == 'a\\nb\\"c'
+    assert shown({1, 2}) == "'set'"
