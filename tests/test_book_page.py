@@ -168,6 +168,16 @@ def test_a_page_keeps_the_theme_s_own_files(unnamed: Path) -> None:
         assert (unnamed / "_static" / name).read_text() in scripts
 
 
+def test_no_sign_of_the_theme_is_left_that_would_load_its_font(unnamed: Path) -> None:
+    styles = unnamed / "_static"
+    theme = (styles / "styles" / "pydata-sphinx-theme.css").read_text()
+    signs = set(re.findall(r"(--pst-icon-[a-z-]+):", theme))
+    assert len(signs) > 20
+    assert signs == set(
+        re.findall(r"(--pst-icon-[a-z-]+): none;", (styles / "kvbook.css").read_text())
+    )
+
+
 def test_code_brings_its_button_and_prose_does_not(unnamed: Path) -> None:
     assert "copybutton.js" in (unnamed / "book" / "other.html").read_text()
     prose = (unnamed / "book" / "index.html").read_text()
