@@ -88,7 +88,7 @@ def test_every_image_is_described(page: Path) -> None:
 
 @pages
 def test_every_figure_has_its_room_and_waits_until_it_is_near(page: Path) -> None:
-    figures = soup(page).select("main img")
+    figures = soup(page).select("article img")
     for image in figures:
         assert int(image["width"]) > 100
         assert int(image["height"]) > 100
