@@ -219,7 +219,7 @@ def test_the_book_s_records_come_with_the_package() -> None:
     assert {path.name for path in (ROOT / "measurements").glob("*.json")} == inside != set()
     for path in [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "kvbook").rglob("*.py")]:
         assert '"../' not in path.read_text(), "what is installed has no folder above it"
-    assert ledger.FOLDER == record.book_folder()
+    assert record.book_folder() == ledger.FOLDER
 
 
 # GPUs without bfloat16
