@@ -1077,3 +1077,13 @@ def test_a_copy_on_write_copies_keys_and_values() -> None:
     for rows in (cache.k, cache.v):
         assert rows[:, :, one, :2].equal(rows[:, :, two, :2])
         assert rows[:, :, one, :3].isfinite().all()
+
+
+def test_a_known_prompt_of_one_token_is_computed_again_with_blocks_of_one() -> None:
+    manager = BlockManager(4, block_size=1)
+    first = manager.start([7])
+    manager.append(first)
+    manager.remember(first, [7])
+    assert manager.lengths[manager.start([7])] == 0  # the last token must pass through the model
+    assert manager.lengths[manager.start([7, 8])] == 1
+    assert manager.lengths[manager.start()] == 0
