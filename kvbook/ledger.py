@@ -26,8 +26,8 @@ LESSONS = 10
 MEMORY, CONTEXT = 80 * 10**9, 4096  # bytes of the card, tokens of each user
 MIX = (512,) * 6 + (2048,) * 3 + (4096,)  # tokens that ten users of lesson 5 hold
 WINDOW, SINKS, BLOCK, TAIL = 128, 4, 16, 32  # tokens
-FOLDER = Path(__file__).resolve().parent.parent / "measurements"
-RECORDS = {"cpu": "../measurements/ledger_cpu.json", "cuda": "../measurements/ledger_cuda.json"}
+FOLDER = Path(__file__).resolve().parent / "measurements"  # comes with the package
+RECORDS = {"cpu": "measurements/ledger_cpu.json", "cuda": "measurements/ledger_cuda.json"}
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 DASH = "—"
 SCOPE = ' scope="col"'

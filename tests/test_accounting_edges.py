@@ -1,14 +1,19 @@
 """Where an argument is just still allowed, and just no longer; what counts if none is given."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from kvbook.accounting import ConfigError, fit_users
+from kvbook.__main__ import main
+from kvbook.accounting import CacheSpec, ConfigError, LayerCache, fit_users, parameter_count
 from kvbook.accounting.errors import named, shown
 from kvbook.accounting.files import load_config
 from kvbook.accounting.fit import MOST_BYTES
 from kvbook.accounting.ring import kept, ring, slot_of
+from kvbook.accounting.size import count
+from kvbook.accounting.spec import in_units
+from kvbook.accounting.weights import weights_nbytes
 
 FIT = {"sequence_bytes": 1, "memory_bytes": 10, "weights_bytes": 0}
 LOWEST = {"sequence_bytes": 0, "memory_bytes": 1, "weights_bytes": 0, "overhead_bytes": 0}
@@ -78,3 +83,68 @@ def test_a_value_is_shown_whole_up_to_sixty_characters() -> None:
     assert named("x" * 61) == "x" * 57 + "..."
     assert named('a\nb"c') == 'a\\nb\\"c'
     assert shown({1, 2}) == "'set'"
+
+
+def test_a_layer_has_no_row_that_nobody_gave_it() -> None:
+    assert LayerCache("latent", 1, 7).values_per_token == 7
+    assert LayerCache("full", 3, v_dim=5).values_per_token == 15
+    assert LayerCache("none").values_per_token == 0
+    spec = CacheSpec("llama", (LayerCache("full", 3, 5, 7),) * 2)
+    assert spec.layer_nbytes(0) == [0, 0]
+    assert spec.nbytes(11) == 11 * 2 * 3 * (5 + 7) * 2  # one sequence, two bytes a value
+    assert spec.bytes_per_token() == 2 * 3 * (5 + 7) * 2
+    slides = CacheSpec("llama", (LayerCache("sliding", 3, 5, 7, window=4),))
+    assert slides.bytes_per_token() == 3 * (5 + 7) * 2
+    assert slides.bytes_per_token(beyond=True) == 0
+
+
+def test_units_change_at_a_tenth_of_the_next() -> None:
+    assert in_units(99_999) == "99.999 kB, 97.655 KiB"
+    assert in_units(10**5) == "0.100 MB, 0.095 MiB"
+    assert in_units(10**8 - 1) == "100.000 MB, 95.367 MiB"
+    assert in_units(10**8) == "0.100 GB, 0.093 GiB"
+
+
+def test_one_token_is_no_plural() -> None:
+    spec = CacheSpec("llama", (LayerCache("full", 3, 5, 5),))
+    said = {tokens: spec.explain(tokens).splitlines()[0] for tokens in (1, 2)}
+    assert "1 token ×" in said[1]
+    assert "2 tokens ×" in said[2]
+
+
+def test_the_command_counts_as_many_gpus_as_the_function() -> None:
+    assert count("--tensor-parallel", "65536", high=2**16) == 2**16
+    for text in ("0", "65537", "1.0", "-1", "²", "1" * 31):
+        with pytest.raises(ConfigError, match=r"^--tensor-parallel is "):
+            count("--tensor-parallel", text, high=2**16)
+
+
+@pytest.mark.parametrize("gpus", ["65536", "65537"])
+def test_the_command_takes_two_to_the_sixteenth_gpus(
+    gpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    status = main(["size", str(path), "--context", "1", "--tensor-parallel", gpus])
+    assert status == (0 if gpus == "65536" else 2), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "nbytes"),
+    [("float32", 4), ("float", 4), ("float16", 2), ("half", 2), ("bfloat16", 2), (None, 2)],
+)
+def test_weights_take_the_bytes_of_the_precision_that_the_file_names(
+    name: str | None, nbytes: int
+) -> None:
+    named = {} if name is None else {"torch_dtype": name}
+    assert weights_nbytes(LLAMA | named)[0] == nbytes * parameter_count(LLAMA)
+
+
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "hidden_size": 40,
+    "intermediate_size": 70,
+    "vocab_size": 110,
+}

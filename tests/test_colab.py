@@ -16,6 +16,7 @@ import yaml
 from stores_only import StoresOnly
 
 import kvbook
+from kvbook import ledger
 from kvbook.device import half
 from kvbook.lessons import quantized
 from kvbook.lessons.decoder import DecoderConfig
@@ -216,8 +217,9 @@ def test_the_book_s_records_come_with_the_package() -> None:
     inside = {path.name for path in record.book_folder().glob("*.json")}
     assert record.book_folder().parent == Path(kvbook.__file__).parent
     assert {path.name for path in (ROOT / "measurements").glob("*.json")} == inside != set()
-    for path in (ROOT / "notebooks").glob("*.py"):
-        assert '"../' not in path.read_text(), "a notebook alone has no folder above it"
+    for path in [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "kvbook").rglob("*.py")]:
+        assert '"../' not in path.read_text(), "what is installed has no folder above it"
+    assert record.book_folder() == ledger.FOLDER
 
 
 # GPUs without bfloat16

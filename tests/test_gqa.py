@@ -577,3 +577,15 @@ def test_a_latent_joins_the_measurements() -> None:
     assert found["held"] == found["predicted"] + 3 * 8
     assert record.unexplained({"what": "grid", **job}, found) == []
     assert points.written(**job) == {"written": 3 * 96 * 30 * 576 * 2}
+
+
+def test_a_model_of_one_layer_can_have_other_heads() -> None:
+    model = Decoder(DecoderConfig(97, 24, 1, 12, 6, 4, 40, 32))
+    assert with_kv_heads(model, 3).config.n_kv_heads == 3
+
+
+def test_new_latent_weights_keep_the_size_of_what_they_multiply() -> None:
+    torch.manual_seed(0)
+    attention = LatentAttention(LatentConfig(97, 24, 1, 4, 1, 4, 40, 32, latent_dim=64), 0)
+    for up in (attention.k_up, attention.v_up):
+        assert up.std().item() == pytest.approx(64**-0.5, rel=0.1)

@@ -1274,3 +1274,13 @@ def test_room_of_a_pass_that_broke_off_is_given_back() -> None:
     cache.update(0, long, long)
     cache.free(1)
     assert (cache.tables.pool.num_free_blocks, cache.capacity) == (8, 8)
+
+
+def test_a_known_prompt_of_one_token_is_computed_again_with_blocks_of_one() -> None:
+    manager = BlockManager(4, block_size=1)
+    first = manager.start([7])
+    manager.append(first)
+    manager.remember(first, [7])
+    assert manager.lengths[manager.start([7])] == 0  # the last token must pass through the model
+    assert manager.lengths[manager.start([7, 8])] == 1
+    assert manager.lengths[manager.start()] == 0
