@@ -176,8 +176,8 @@ def test_short_prefill(SlidingCache):
 # %% points=1 title="A chunk of any length is right."
 def test_chunks(SlidingCache):
     for window, sinks in ((4, 2), (3, 0), (1, 1)):
-        for first in (0, 2, 13):
-            for chunk in range(1, 10):
+        for first in (0, 5):
+            for chunk in (1, 2, 3, 4, 6, 9):
                 cache = SlidingCache(window, sinks)
                 for n in (first, chunk, 2):
                     if n:
