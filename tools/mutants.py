@@ -10,8 +10,8 @@ done again, and survivors whenever their tests have changed. tests/data/mutants_
 changes that no test can see, each with its reason. Exit status 1 where less than 90 % are killed.
 
 Left alone: annotations, decorators, f-strings and other text, which say things but decide nothing.
-Why not a library: mutmut and cosmic-ray draw no seeded sample and know no tests by module, and cosmic-ray
-brings fifteen packages more. Here each mutant runs in a fork of a process that has imported PyTorch.
+Not a library, because the sample must be drawn by a seed and each mutant needs only its module's tests.
+Each runs in a fork of a process that has imported PyTorch.
 """
 
 from __future__ import annotations
