@@ -4,13 +4,23 @@ Answers are graded in this process here, which is otter-grader's own test run: a
 last cell otter calls `Checker.check` on each test file of the zip with the kernel's globals, and that
 is `ExceptionTestFile.from_file(path).run(globals)`, as below. What is missing is the kernel and the
 process of its own; so one wrong answer per assignment also goes through the real `otter run`.
+
+Three kinds of answer lie beside each assignment's source, each file or entry with a line on what it is:
+
+- `wrong/*.py`: a whole wrong answer, with the score that it must get and a test that must fail;
+- `wrong/slips.txt`: the reference with one slip, as lines to take out (`- `) and to put in (`+ `);
+- `right/*.py`: another right answer, written differently from the reference.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
+import hashlib
+import inspect
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +41,37 @@ finally:
     sys.path.pop(0)
 
 FOLDERS = tool.sources()
-WRONG = [(folder, wrong) for folder in FOLDERS for wrong in tool.wrongs(folder)]
+
+
+def reference(folder: Path) -> str:
+    """The cell that students write, with its solution."""
+    (cell,) = {id(cell): cell for cell in tool.answers(tool.read_source(folder)).values()}.values()
+    return cell.source
+
+
+def slips(folder: Path) -> list[tool.Wrong]:
+    """The reference with one slip each, as `wrong/slips.txt` lists them."""
+    path, found = folder / "wrong" / "slips.txt", []
+    for entry in re.split(r"\n{2,}", path.read_text().strip()):
+        name, said, *lines = entry.splitlines()
+        head = re.fullmatch(r"# (\w+): .+", name)
+        scored = re.fullmatch(r"# score: ([\d.]+)  fails: (\w+)", said)
+        assert head, f"{folder.name}: a slip begins with its name and what is wrong, not {name!r}"
+        assert scored, f"{folder.name}: {said!r}"
+        code, kinds = reference(folder), "".join(line[0] for line in lines)
+        assert re.fullmatch(r"(-+\++)+", kinds), f"{folder.name}, {head[1]}: lines out, lines in"
+        for hunk in re.finditer(r"(-+)(\++)", kinds):
+            old, new = (
+                "\n".join(line[2:] for line in lines[slice(*hunk.span(side))]) for side in (1, 2)
+            )
+            assert code.count(old) == 1, f"{folder.name}, {head[1]}: {old!r} must stand there once"
+            code = code.replace(old, new)
+        found.append(tool.Wrong(path.parent / head[1], float(scored[1]), scored[2], code))
+    return found
+
+
+WRONG = [(folder, wrong) for folder in FOLDERS for wrong in tool.wrongs(folder) + slips(folder)]
+RIGHT = [(folder, path) for folder in FOLDERS for path in sorted(folder.glob("right/*.py"))]
 each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 Built = Callable[[Path], tuple[Path, Path, list[Path]]]
 
@@ -105,17 +145,111 @@ def test_a_wrong_answer_gets_its_score(folder: Path, wrong: tool.Wrong, built: B
     assert total(scores) == wrong.score, scores
 
 
+@pytest.mark.parametrize(
+    ("folder", "path"),
+    RIGHT,
+    ids=[f"{folder.name[:2]}-{path.stem}" for folder, path in RIGHT],
+)
+def test_a_right_answer_written_differently_gets_every_point(
+    folder: Path, path: Path, built: Built
+) -> None:
+    scores = grade(built(folder)[2], tool.submission(folder, path.read_text()))
+    assert total(scores) == tool.POINTS, scores
+
+
 @each
-def test_with_a_secret_other_inputs_are_drawn(folder: Path, tmp_path: Path) -> None:
-    texts = set()
-    for secret in ("", "one", "two"):
-        out = tmp_path / f"with {secret}"
-        student, archive = tool.assign(folder, out, run=False, secret=secret)
-        paths = tool.test_files(archive, out)
-        assert total(grade(paths, tool.submission(folder))) == tool.POINTS, secret
-        texts.add(student.read_text())
-        assert ("SEED = 0" in paths[0].read_text()) == (not secret)
-    assert len(texts) == 1, "students see nothing of it"
+def test_there_are_other_right_answers(folder: Path) -> None:
+    assert sum(where == folder for where, _ in RIGHT) >= 2
+
+
+@each
+def test_students_see_nothing_of_a_secret(folder: Path, built: Built, tmp_path: Path) -> None:
+    student, archive = tool.assign(folder, tmp_path, run=False, secret="one")
+    paths = tool.test_files(archive, tmp_path)
+    assert total(grade(paths, tool.submission(folder))) == tool.POINTS
+    assert student.read_text() == built(folder)[0].read_text()
+    assert "SEED = 0" in built(folder)[2][0].read_text()
+    assert "SEED = 0" not in paths[0].read_text()
+
+
+HiddenTests = dict[str, Callable[..., None]]
+
+
+def seeded(folder: Path) -> tuple[HiddenTests, dict[str, object]]:
+    """The hidden tests with a seed that can be set afterwards, and the variable that holds it."""
+    marker, env = 987_654_321, dict[str, object]()
+    for _, test in tool.hidden_tests(tool.read_source(folder), marker):
+        assert test.code.count(f"SEED = {marker}") == 1
+        exec(test.code.replace(f"SEED = {marker}", "SEED = DRAWN"), env)
+    return {name: made for name, made in env.items() if inspect.isfunction(made)}, env
+
+
+def solved(folder: Path) -> dict[str, object]:
+    """What the cells of a right submission define."""
+    env: dict[str, object] = {}
+    for cell in tool.submission(folder).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, "a cell", "exec"), env)
+    return env
+
+
+@each
+def test_the_reference_gets_every_point_with_any_secret(folder: Path) -> None:
+    tests, env = seeded(folder)
+    known = solved(folder)
+    for number in range(10 if folder.name == "03_generate" else 30):  # that one takes its time
+        env["DRAWN"] = tool.seed(folder, f"secret {number}")
+        for name, test in tests.items():
+            try:
+                test(*(known[taken] for taken in inspect.signature(test).parameters))
+            except Exception as error:
+                pytest.fail(f"{folder.name}, {name}, secret {number}: {error!r}")
+
+
+def digest(value: object) -> str:
+    """What a value holds, as text."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {list(value.shape)} {value.tolist()}"
+    if isinstance(value, dict):
+        return str({name: digest(held) for name, held in value.items()})
+    if isinstance(value, (list, tuple)):
+        return str([digest(held) for held in value])
+    return digest(vars(value)) if hasattr(value, "__dict__") else repr(value)
+
+
+def watched(answer: object, seen: list[str]) -> object:
+    """The same function or class, which also notes what it is given."""
+
+    def noting(function: Callable[..., object], skip: int) -> Callable[..., object]:
+        def called(*given: object, **named: object) -> object:
+            seen.append(digest([*given[skip:], named]))
+            return function(*given, **named)
+
+        return called
+
+    if not isinstance(answer, type):
+        assert callable(answer)
+        return noting(answer, 0)
+    own = {name: made for name, made in vars(answer).items() if inspect.isfunction(made)}
+    made = {"__init__": answer.__init__, **own}
+    return type(answer.__name__, (answer,), {name: noting(f, 1) for name, f in made.items()})
+
+
+@each
+def test_with_a_secret_each_hidden_test_draws_other_inputs(folder: Path) -> None:
+    tests, env = seeded(folder)
+    known = solved(folder)
+    inputs: dict[str, set[str]] = {name: set() for name in tests if not name.startswith("check_")}
+    secrets = ("", "one", "two")
+    for secret in secrets:
+        env["DRAWN"] = tool.seed(folder, secret)
+        for name, drawn in inputs.items():
+            seen: list[str] = []
+            takes = inspect.signature(tests[name]).parameters
+            tests[name](*(watched(known[taken], seen) for taken in takes))
+            drawn.add(hashlib.sha256("".join(seen).encode()).hexdigest())
+    same = [name for name, drawn in inputs.items() if len(drawn) < len(secrets)]
+    assert not same, f"{same} get the same inputs with any secret"
 
 
 @each
@@ -226,8 +360,6 @@ def with_cell(notebook: NotebookNode, code: str) -> NotebookNode:
 def test_changed_functions_cost_every_point(
     forgery: str, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import builtins
-
     for owner, name in (
         (torch, "allclose"),
         (torch, "equal"),

@@ -19,10 +19,10 @@
 #
 # `append_kv(cache, k, v)` gets the rows of `q_len` new tokens, `[batch, n_kv_heads, q_len, head_dim]`.
 #
-# - It stores them behind the rows that are there.
+# - It stores them behind the rows that are there, keys in K and values in V.
 # - The cache keeps its own dtype, whatever dtype the new rows have.
 # - The cache owns its rows. If the caller changes `k` or `v` afterwards, the cache does not change.
-# - It returns all rows: `cache["k"], cache["v"]`.
+# - It returns all rows, old and new: `cache["k"], cache["v"]`.
 #
 # Change the marked cell only. The cells after it check your work; more checks, which you do not see,
 # give the points. 10 points in all. You need torch and no GPU.
@@ -93,15 +93,22 @@ assert cache["k"].shape == (2, 3, 7, 4), (
 )
 assert torch.equal(cache["k"][:, :, :5], first), "The old rows no longer come first."
 assert torch.equal(cache["k"][:, :, 5:], second), "The new rows do not come last."
+assert torch.equal(cache["v"], torch.cat([first, second], 2) + 1000), (
+    "V does not hold the old values and then the new ones."
+)
 
 
 # %% points=1 title="All rows are returned, K first."
 def test_returns(append_kv):
-    cache = new_cache(1, 2, 6)
-    got = append_kv(cache, numbered(0, 1, 2, 3, 6), numbered(100, 1, 2, 3, 6))
-    assert got is not None, "append_kv returned nothing"
-    assert got[0].shape == got[1].shape == (1, 2, 3, 6), "not all rows were returned"
-    assert torch.equal(got[0], cache["k"]), "K, as held, does not come first"
+    cache, held = new_cache(1, 2, 6), 0
+    for q_len in (3, 4, 1):
+        k = numbered(100 * held, 1, 2, q_len, 6)
+        got, held = append_kv(cache, k, -k), held + q_len
+        assert got is not None, "append_kv returned nothing"
+        K, V = got
+        assert K.shape == V.shape == (1, 2, held, 6), "not all rows were returned"
+        assert torch.equal(K, cache["k"]), "K, as held, does not come first"
+        assert torch.equal(V, cache["v"]), "V, as held, does not come second"
 
 
 # %% points=2 title="Keys go to K and values to V."
@@ -115,12 +122,15 @@ def test_apart(append_kv):
 
 # %% points=2 title="The cache keeps its dtype."
 def test_dtype(append_kv):
-    cache = new_cache(2, 3, 4, torch.bfloat16)
-    for first in (0, 7):
-        append_kv(cache, numbered(first, 2, 3, 1, 4), numbered(first, 2, 3, 1, 4))
-    for rows in cache.values():
-        assert rows.numel() >= 24, "the rows were not stored"
-        assert rows.dtype == torch.bfloat16, f"a bfloat16 cache became {rows.dtype}"
+    for kept in (torch.bfloat16, torch.float16, torch.float64):
+        cache, new = new_cache(2, 3, 4, kept), numbered(0, 2, 3, 1, 4) / 7
+        for _ in range(2):
+            append_kv(cache, new, -new)
+        for name, rows in cache.items():
+            assert rows.numel() >= 24, "the rows were not stored"
+            assert rows.dtype == kept, f"a {kept} cache became {rows.dtype}"
+            found, wanted = {*rows.abs().flatten().tolist()}, {*new.to(kept).flatten().tolist()}
+            assert found == wanted, f"{name} does not hold the rows as {kept} has them"
 
 
 # %% points=2 title="The cache owns its rows."

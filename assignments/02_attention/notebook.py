@@ -21,6 +21,7 @@
 # - A query at position $p$ sees the keys at positions $j \le p$. The last query sees all keys.
 # - A score is the product of query and key, divided by the square root of `head_dim`.
 # - The weights of one query sum to 1.
+# - Scores may be large: -300 or +300 must still give finite and right numbers, and no future.
 #
 # `torch.nn.functional.scaled_dot_product_attention` may be used. Find out first where its `is_causal`
 # puts the mask when `q_len` and `kv_len` differ.
@@ -82,9 +83,9 @@ def expected(q, K, V):
     return out
 
 
-def compare(got, q, K, V):
+def compare(got, q, K, V, atol=1e-5):
     assert got.shape == q.shape, f"the shape is {list(got.shape)}, not {list(q.shape)}"
-    assert torch.allclose(got, expected(q, K, V), atol=1e-5), "the numbers differ"
+    assert torch.allclose(got, expected(q, K, V), atol=atol), "the numbers differ"
 
 
 # %% tags=["check"] points=1 title="Where all keys are equal, the result is the mean of the values."
@@ -105,7 +106,7 @@ for i in range(3):
     )
 
 
-# %% points=2 title="One query over all keys gives the right numbers."
+# %% points=1 title="One query over all keys gives the right numbers."
 def test_one_query(cached_attention):
     q, K, V = draw(6, 2, 3, 1, 16), draw(7, 2, 3, 9, 16), draw(8, 2, 3, 9, 16)
     compare(cached_attention(q, K, V), q, K, V)
@@ -119,8 +120,8 @@ def test_prefill(cached_attention):
 
 # %% points=2 title="A chunk in the middle of a text gives the right numbers."
 def test_chunk(cached_attention):
-    for q_len, kv_len in ((2, 5), (4, 9), (5, 6)):
-        q, K, V = (draw(q_len + i, 1, 2, n, 8) for i, n in enumerate((q_len, kv_len, kv_len)))
+    for q_len, kv_len, d in ((2, 5, 8), (4, 9, 8), (5, 6, 32)):
+        q, K, V = (draw(q_len + i, 1, 2, n, d) for i, n in enumerate((q_len, kv_len, kv_len)))
         compare(cached_attention(q, K, V), q, K, V)
 
 
@@ -139,6 +140,14 @@ def test_weights(cached_attention):
         q, K, V = draw(15, 2, 2, q_len, 4), draw(16, 2, 2, 5, 4), torch.ones(2, 2, 5, 4)
         ones = torch.ones(2, 2, q_len, 4)
         assert torch.allclose(cached_attention(q, K, V), ones, atol=1e-5), "all values are 1"
+
+
+# %% points=1 title="Large scores of either sign give the right numbers."
+def test_large_scores(cached_attention):
+    for sign in (1, -1):
+        q, K, V = 8 + draw(17, 1, 2, 3, 16) / 10, draw(18, 1, 2, 5, 16) / 10, draw(19, 1, 2, 5, 16)
+        K = K + 8 * sign  # all scores are near 256, or all near -256
+        compare(cached_attention(q, K, V), q, K, V, atol=1e-3)
 
 
 # %% [raw]

@@ -23,8 +23,9 @@
 # - Keys come and go **before** RoPE. The model itself turns all keys, old and new, to their positions.
 #
 # `generate_cached(model, ids, n)` extends `ids` `[batch, length]` by `n` tokens, each the likeliest one,
-# and returns `[batch, length + n]`. It feeds the prompt once and then the newest token only. The last token
-# that it writes is never fed. `generate_slow` does the same without a past.
+# and returns `[batch, length + n]`, in the dtype of `ids`. It feeds the prompt once and then the newest
+# token only. The last token that it writes is never fed. No token ends the text early, whatever its number,
+# and `n` may be large. `generate_slow` does the same without a past.
 #
 # Change the marked cell only. The cells after it check your work; more checks, which you do not see,
 # give the points. 10 points in all. You need torch and no GPU.
@@ -43,7 +44,7 @@ def rotate(x, positions):
 
 
 class TinyModel:
-    """A decoder with random weights. `fed` and `places` keep what it was fed, and where."""
+    """A decoder with random weights. `fed`, `places` and `pasts` keep a copy of what it was given."""
 
     def __init__(self, seed=0, n_layers=2, n_heads=2, head_dim=8, vocab_size=60):
         g, dim = torch.Generator().manual_seed(seed), n_heads * head_dim
@@ -57,7 +58,7 @@ class TinyModel:
         """ids [batch, q_len], positions [q_len], past per layer (K, V) -> logits, new rows."""
         self.fed.append(ids.shape[1])
         self.places.append(positions.tolist())
-        self.pasts.append(past)
+        self.pasts.append(past and [(k.clone(), v.clone()) for k, v in past])
         x, new = self.embed[ids], []
         for layer, (wq, wk, wv, wo) in enumerate(self.weights):
             q, k, v = (
@@ -152,11 +153,11 @@ def test_fed(generate_cached):
 
 # %% points=2 title="Longer texts, batches and deeper models agree, too."
 def test_same_text(generate_cached):
-    for seed, shape in ((2, (3, 4)), (3, (2, 11)), (4, (1, 1))):
+    for seed, shape, n in ((2, (3, 4), 9), (3, (2, 11), 20), (4, (1, 1), 15)):
         prompt = torch.randint(60, shape, generator=torch.Generator().manual_seed(seed))
         model = TinyModel(seed, n_layers=seed, n_heads=3, head_dim=6)
-        got = generate_cached(model, prompt, 15)
-        assert torch.equal(got, generate_slow(model, prompt, 15)), "the texts differ"
+        got = generate_cached(model, prompt, n)
+        assert torch.equal(got, generate_slow(model, prompt, n)), f"the texts differ with n = {n}"
 
 
 # %% points=1 title="Positions go on where the last pass ended."
@@ -167,14 +168,18 @@ def test_positions(generate_cached):
     assert model.places[:4] == [[0, 1, 2], [3], [4], [5]], f"they were {model.places}"
 
 
-# %% points=1 title="With n = 0 nothing runs; with n = 1 one pass does."
-def test_small_n(generate_cached):
+# %% points=1 title="There are n new tokens, whatever n and whatever they are."
+def test_count(generate_cached):
     model, prompt = TinyModel(6), torch.tensor([[1, 2, 3]])
     assert torch.equal(generate_cached(model, prompt, 0), prompt), "n = 0 changed the text"
     assert not model.fed, "n = 0 ran the model"
-    assert torch.equal(
-        generate_cached(model, prompt, 1)[:, :4], generate_slow(TinyModel(6), prompt, 1)
-    ), "the first token differs"
+    one = generate_cached(model, prompt, 1)
+    assert one.dtype == prompt.dtype, f"the text is {one.dtype}, not {prompt.dtype}"
+    assert torch.equal(one[:, :4], generate_slow(TinyModel(6), prompt, 1)), "the first one differs"
+    for vocab_size in (1, 2, 3):  # the tokens are 0, or 0 and 1, and so on
+        zeros = torch.zeros(1, 2, dtype=torch.long)
+        got = generate_cached(TinyModel(8, vocab_size=vocab_size), zeros, 6)
+        assert got.shape[1] >= 8, f"a text ended after {got.shape[1] - 2} of 6 tokens"
 
 
 # %% points=1 title="The past holds each token's keys once, as they were before RoPE."

@@ -23,9 +23,10 @@
 # | `layer_types` | if there is a window, every layer has it |
 #
 # - A layer with a window keeps at most `sliding_window` tokens of each sequence.
-# - `layer_types` has an entry for each layer, `"sliding_attention"` or `"full_attention"`.
+# - `layer_types` has an entry for each layer, `"sliding_attention"` or `"full_attention"`, in any order and
+#   number. A sliding layer without a `sliding_window` keeps every token.
 # - `dtype` is a key of `FORMATS`. In some formats a fixed number of values share one scale, a float16.
-#   Scales take room as well.
+#   Scales take room as well, for the values that are kept.
 # - The result is an `int`.
 #
 # Change the marked cell only. The cells after it check your work; more checks, which you do not see,
@@ -84,10 +85,11 @@ def kv_bytes(config, context, batch, dtype):
 # # BEGIN TESTS
 
 # %% tags=["secret"]
-EXTRA = SEED % 50  # layers more than the model has, where the teacher has a secret
+EXTRA = SEED and 1 + SEED % 50  # layers more than the model has, where the teacher has a secret
 TALL = LLAMA_2_7B | {"num_hidden_layers": 32 + 2 * EXTRA}
+THIN = SMOLLM2_135M | {"num_hidden_layers": 30 + EXTRA}
 
-# %% tags=["check"] points=2 title="Llama-2-7B in bfloat16 takes 524,288 bytes per token."
+# %% tags=["check"] points=1 title="Llama-2-7B in bfloat16 takes 524,288 bytes per token."
 got = kv_bytes(LLAMA_2_7B, 1, 1, "bfloat16")
 assert got == 524_288, (
     f"Llama-2-7B takes 524,288 bytes for one token, not {got}: keys and values, "
@@ -104,11 +106,11 @@ assert got == 46_080, (
 
 # %% points=1 title="Twice the tokens or twice the users take twice the bytes."
 def test_linear(kv_bytes):
-    one = kv_bytes(SMOLLM2_135M, 100, 1, "bfloat16")
+    one = kv_bytes(THIN, 100, 1, "bfloat16")
     assert type(one) is int, f"the result is a {type(one).__name__}"
-    assert kv_bytes(SMOLLM2_135M, 200, 1, "bfloat16") == 2 * one, "twice the context"
-    assert kv_bytes(SMOLLM2_135M, 100, 7, "bfloat16") == 7 * one, "seven users"
-    assert kv_bytes(SMOLLM2_135M, 100, 1, "float32") == 2 * one > 0, "float32"
+    assert kv_bytes(THIN, 200, 1, "bfloat16") == 2 * one, "twice the context"
+    assert kv_bytes(THIN, 100, 7, "bfloat16") == 7 * one, "seven users"
+    assert kv_bytes(THIN, 100, 1, "float32") == 2 * one > 0, "float32"
 
 
 # %% points=2 title="head_dim counts where the config names it."
@@ -116,8 +118,8 @@ def test_head_dim(kv_bytes):
     qwen3 = {"num_hidden_layers": 28 + 28 * EXTRA, "hidden_size": 1024, "num_attention_heads": 16}
     qwen3 |= {"num_key_value_heads": 8, "head_dim": 128}  # Qwen3-0.6B
     assert kv_bytes(qwen3, 10, 3, "bfloat16") == 30 * 114_688 * (1 + EXTRA), "Qwen3-0.6B"
-    qwen3["head_dim"] = None
-    assert kv_bytes(qwen3, 10, 3, "bfloat16") == 30 * 57_344 * (1 + EXTRA), "head_dim is None"
+    qwen3["head_dim"] = 32
+    assert kv_bytes(qwen3, 10, 3, "bfloat16") == 30 * 28_672 * (1 + EXTRA), "head_dim is 32"
 
 
 # %% points=2 title="Layers with a window keep no more tokens than it has."
@@ -127,12 +129,32 @@ def test_window(kv_bytes):
     assert kv_bytes(config, 4096, 2, "bfloat16") == most, "a context as long as the window"
     assert kv_bytes(config, 10_000, 2, "bfloat16") == most, "a context beyond the window"
     assert kv_bytes(config, 512, 2, "bfloat16") == most // 8, "a short context"
-    kinds = ["sliding_attention", "full_attention"] * (16 + EXTRA)
-    config = TALL | {"sliding_window": 8, "layer_types": kinds}
-    token = kv_bytes(TALL, 1, 1, "bfloat16")
-    assert kv_bytes(config, 100, 1, "bfloat16") == token // 2 * 108, "half of the layers have it"
-    config["sliding_window"] = None
-    assert kv_bytes(config, 100, 1, "bfloat16") == token * 100, "the window is None"
+    n_layers = TALL["num_hidden_layers"]
+    layer = kv_bytes(TALL, 1, 1, "bfloat16") // n_layers  # bytes of a token in a layer
+    for every in (2, 6):  # each second layer, or each sixth, keeps everything
+        full = n_layers // every
+        kinds = ["sliding_attention"] * n_layers
+        kinds[every - 1 :: every] = ["full_attention"] * full
+        config = TALL | {"sliding_window": 8, "layer_types": kinds}
+        tokens = 100 * full + 8 * (n_layers - full)
+        assert kv_bytes(config, 100, 1, "bfloat16") == layer * tokens, f"{full} full layers"
+        assert kv_bytes(config, 5, 1, "bfloat16") == layer * 5 * n_layers, "a short context"
+
+
+# %% points=1 title="What may be missing may be None, too."
+def test_missing(kv_bytes):
+    qwen3 = {"num_hidden_layers": 28 + 28 * EXTRA, "hidden_size": 1024, "num_attention_heads": 16}
+    for config in (qwen3, qwen3 | {"num_key_value_heads": None, "head_dim": None}):
+        got = kv_bytes(config, 10, 3, "bfloat16")
+        assert got == 30 * 114_688 * (1 + EXTRA), f"{[*config][3:]} given as None, others missing"
+    n_layers = TALL["num_hidden_layers"]
+    kinds = {"layer_types": ["sliding_attention", "full_attention"] * (n_layers // 2)}
+    plain = kv_bytes(TALL, 100, 1, "bfloat16")
+    assert kv_bytes(TALL | kinds, 100, 1, "bfloat16") == plain, "no sliding_window, yet layer_types"
+    for no_window in ({"sliding_window": None}, {"sliding_window": None, "layer_types": None}):
+        assert kv_bytes(TALL | kinds | no_window, 100, 1, "bfloat16") == plain, f"{no_window}"
+    config = TALL | {"sliding_window": 10, "layer_types": None}
+    assert kv_bytes(config, 100, 1, "bfloat16") == plain // 10, "layer_types is None"
 
 
 # %% points=2 title="Scales take room."
@@ -140,6 +162,9 @@ def test_scales(kv_bytes):
     plain = kv_bytes(TALL, 64, 3, "bfloat16") // 64  # of 32 values
     assert kv_bytes(TALL, 64, 3, "q8_0") == plain * 34, "q8_0: 32 values in 34 bytes"
     assert kv_bytes(TALL, 64, 3, "q4_0") == plain * 18, "q4_0: 32 values in 18 bytes"
+    short = TALL | {"sliding_window": 16}
+    plain = kv_bytes(short, 64, 3, "bfloat16") // 64
+    assert kv_bytes(short, 64, 3, "q8_0") == plain * 34, "scales of tokens that the window let go"
 
 
 # %% [raw]

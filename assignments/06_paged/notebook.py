@@ -17,15 +17,20 @@
 # methods that use them. A sequence is known by any name, such as `"a"`.
 #
 # - `append(seq, k, v)`: one token more. `k` and `v` are `[n_kv_heads, head_dim]`. A new name starts a
-#   sequence. A block is taken from `self.empty`, by `pop()`, only when a token needs it. If none is left,
-#   raise `MemoryError` and change nothing.
-# - `gather(seq)`: the rows of its tokens in order, K and V `[n_kv_heads, length, head_dim]`, as copies.
-# - `fork(seq, new)`: a second sequence with the same tokens, in the same blocks. It takes no block.
-# - `free(seq)`: the sequence ends. Each of its blocks has one owner fewer, and goes back to `self.empty`
-#   when the last owner has gone. A sequence that is not there raises `KeyError`.
+#   sequence. A block is taken from the end of `self.empty`, by `pop()`, and only when a token needs it. If
+#   none is left, raise `MemoryError` and change nothing: a new name does not stay behind either.
+# - `gather(seq)`: the rows of its tokens in order, K and V `[n_kv_heads, length, head_dim]`, as copies:
+#   whoever changes them does not change the pool.
+# - `fork(seq, new)`: a second sequence with the same tokens, in the same blocks. It takes no block. A fork
+#   may be forked again; `new` is always a name that is not in use.
+# - `free(seq)`: the sequence ends, and its name may be used again. Each of its blocks has one owner fewer,
+#   and goes back to `self.empty` when the last owner has gone.
 #
-# A block with two owners is never written. Before `append` writes to one, it takes a block, copies the
-# rows, and lets go of the shared one: *copy on write*.
+# `gather`, `fork` and `free` raise `KeyError` for a sequence that is not there, and change nothing. After
+# each call `owners`, `empty`, `tables` and `lengths` are right.
+#
+# A block with several owners is never written. Before `append` writes to one, it takes a block, copies the
+# rows, and lets go of the shared one: *copy on write*. This block, too, may be the one that is not left.
 #
 # Change the marked cell only. The cells after it check your work; more checks, which you do not see,
 # give the points. 10 points in all. You need torch and no GPU.
@@ -69,7 +74,10 @@ def read(cache, seq):
     k, v = cache.gather(seq)
     assert k.shape == v.shape, f"K is {list(k.shape)} and V {list(v.shape)}"
     assert torch.equal(k, -v), "K and V do not belong together"
-    return (k[0, :, 0] / 10).tolist()
+    numbers = (k[0, :, 0] / 10).tolist()
+    for place, number in enumerate(numbers):
+        assert torch.equal(k[:, place], rows(number)[0]), "heads or channels are mixed up"
+    return numbers
 
 
 # %% [raw]
@@ -137,6 +145,43 @@ class PagedCache(Pool):
 # %% [raw]
 # # BEGIN TESTS
 
+
+# %% tags=["secret"]
+FIRST = SEED % 10_000  # the number of token 0, where the teacher has a secret
+
+
+def put(cache, seq, numbers):
+    write(cache, seq, [FIRST + number for number in numbers])
+
+
+def keys(cache, seq):
+    """The tokens that a sequence holds, by its keys alone."""
+    k = cache.gather(seq)[0]
+    return [number - FIRST for number in (k[0, :, 0] / 10).tolist()]
+
+
+def books(cache):
+    """All that the pool writes down, as values; it must agree with itself."""
+    held = [block for table in cache.tables.values() for block in table]
+    owners = [held.count(block) for block in range(len(cache.owners))]
+    assert [*cache.owners] == owners, f"owners are {cache.owners}; the tables say {owners}"
+    assert len(cache.empty) == len({*cache.empty}), "a block is empty twice"
+    free = [block for block, count in enumerate(owners) if count == 0]
+    assert sorted(cache.empty) == free, f"without an owner are {free}, not {cache.empty}"
+    assert {*cache.tables} == {*cache.lengths}, "tables and lengths name other sequences"
+    tables = {seq: [*table] for seq, table in cache.tables.items()}
+    return owners, [*cache.empty], tables, {**cache.lengths}, cache.k.tolist(), cache.v.tolist()
+
+
+def refused(error, call, *given):
+    """Whether a call raises this error."""
+    try:
+        call(*given)
+    except error:
+        return True
+    return False
+
+
 # %% tags=["check"] points=1 title="Two sequences keep their tokens apart."
 cache = PagedCache(num_blocks=6, block_size=2)
 for number in range(4):
@@ -158,76 +203,97 @@ def test_boundary(PagedCache):
     for size in (1, 3, 4):
         cache = PagedCache(10, size)
         for n in range(1, 10):
-            write(cache, "a", [n])
+            following = cache.empty[-1]
+            put(cache, "a", [n])
             assert cache.used == -(-n // size), f"{n} tokens in blocks of {size}: {cache.used} used"
+            if n % size == 1 or size == 1:
+                assert cache.tables["a"][-1] == following, "not the block that pop() gives"
 
 
-# %% points=1 title="Rows that an earlier sequence left do not come back."
-def test_stale(PagedCache):
+# %% points=1 title="gather gives copies of the sequence's own rows, and of no others."
+def test_gather(PagedCache):
     cache = PagedCache(3, 4)
-    write(cache, "old", range(50, 58))
+    put(cache, "old", range(50, 58))
     cache.free("old")
-    write(cache, "new", [1, 2, 3, 4, 5])
-    k, v = cache.gather("new")
-    assert k.shape == v.shape == (2, 5, 3), f"5 tokens: K is {list(k.shape)}"
-    assert read(cache, "new") == [1, 2, 3, 4, 5], "the tokens differ"
+    for n, numbers in ((3, [1, 2, 3]), (5, [4, 5])):
+        put(cache, "new", numbers)
+        k, v = cache.gather("new")
+        assert k.shape == v.shape == (2, n, 3), f"{n} tokens: K is {list(k.shape)}"
+        k.fill_(-7)
+        v.fill_(-7)
+        assert keys(cache, "new") == [*range(1, n + 1)], "the tokens differ, or are no copies"
+        assert read(cache, "new")[0] == FIRST + 1, "the values differ, or are no copies"
 
 
-# %% points=1 title="A sequence that ends gives its blocks back, once."
+# %% points=1 title="A sequence that ends gives its blocks back, once, and is not there any more."
 def test_free(PagedCache):
     cache = PagedCache(5, 4)
-    write(cache, "a", range(9))
-    write(cache, "b", range(2))
+    put(cache, "a", range(9))
+    put(cache, "b", range(2))
     cache.free("a")
+    before = books(cache)
     assert cache.used == 1, f"one block is in use, not {cache.used}"
     for name in ("a", "never"):
-        try:
-            cache.free(name)
-        except KeyError:
-            continue
-        raise AssertionError(f"freeing {name} was not refused")
-    assert sorted(cache.empty) == sorted({*cache.empty}), "a block is empty twice"
+        assert refused(KeyError, cache.free, name), f"freeing {name} was not refused"
+        assert refused(KeyError, cache.gather, name), f"gathering {name} was not refused"
+        assert refused(KeyError, cache.fork, name, "c"), f"forking {name} was not refused"
+        assert books(cache) == before, "a refused call changed something"
+    put(cache, "a", [30])
+    assert cache.lengths["a"] == 1, f"the name is used again, for {cache.lengths['a']} tokens"
+    assert keys(cache, "a")[0] == 30, f"the name is used again; a holds {keys(cache, 'a')}"
 
 
 # %% points=2 title="A shared block stays until its last owner goes."
 def test_shared_free(PagedCache):
-    cache = PagedCache(3, 2)
-    write(cache, "a", range(4))
+    cache = PagedCache(4, 2)
+    put(cache, "a", range(4))
+    cache.fork("a", "b")
+    cache.fork("b", "c")
+    for name in "ac":
+        cache.free(name)
+        assert cache.used == 2, f"b still owns 2 blocks; {cache.used} are in use"
+        books(cache)
+    put(cache, "d", [70, 71])
+    assert keys(cache, "b") == [0, 1, 2, 3], "d was written over b"
+    cache.free("b")
+    assert cache.used == 1, f"only d is left, with 1 block; {cache.used} are in use"
+    books(cache)
+    cache = PagedCache(1, 4)
+    put(cache, "a", range(2))
     cache.fork("a", "b")
     cache.free("a")
-    assert cache.used == 2, f"b still owns 2 blocks; {cache.used} are in use"
-    write(cache, "c", [70, 71])
-    assert cache.gather("b")[0][0, :, 0].tolist() == [0, 10, 20, 30], "c was written over b"
-    cache.free("b")
-    assert cache.used == 1, f"only c is left, with 1 block; {cache.used} are in use"
+    assert not refused(MemoryError, put, cache, "b", [2]), "b alone owns its block: no copy"
+    assert keys(cache, "b")[:3] == [0, 1, 2], f"b holds {keys(cache, 'b')}"
 
 
-# %% points=2 title="A block with two owners is never written."
+# %% points=2 title="A block with several owners is never written."
 def test_copy_on_write(PagedCache):
     cache = PagedCache(8, 4)
-    write(cache, "a", range(6))
+    put(cache, "a", range(7))
     cache.fork("a", "b")
-    write(cache, "b", [60, 61])
-    write(cache, "a", [6])
-    held = [cache.gather(seq)[0][0, :, 0].tolist() for seq in "ab"]
-    assert held[0] == [0, 10, 20, 30, 40, 50, 60], f"a holds {held[0]}"
-    assert held[1] == [0, 10, 20, 30, 40, 50, 600, 610], f"b holds {held[1]}"
+    put(cache, "b", [60, 61])
+    put(cache, "a", [7])
+    a, b = keys(cache, "a"), keys(cache, "b")
+    assert a == [0, 1, 2, 3, 4, 5, 6, 7], f"a holds {a}"
+    assert b == [0, 1, 2, 3, 4, 5, 6, 60, 61], f"b holds {b}"
     assert torch.equal(*(part.abs() for part in cache.gather("b"))), "V was not copied"
-    assert cache.used == 3, f"the full block is shared, two are not: 3 in use, not {cache.used}"
+    assert cache.used == 4, f"one full block is shared, three are not: 4 used, not {cache.used}"
 
 
 # %% points=1 title="Without a block left, nothing changes."
 def test_full(PagedCache):
     cache = PagedCache(2, 2)
-    write(cache, "a", range(4))
-    for name in ("a", "b"):
-        try:
-            write(cache, name, [9])
-        except MemoryError:
-            continue
-        raise AssertionError("there is no block left, and no MemoryError")
-    assert cache.lengths == {"a": 4}, f"the lengths are {cache.lengths}"
-    assert read(cache, "a") == [0, 1, 2, 3], "the rows changed"
+    put(cache, "a", range(4))
+    before = books(cache)
+    for name in "ab":
+        assert refused(MemoryError, put, cache, name, [9]), "no block is left, and no MemoryError"
+        assert books(cache) == before, "a refused append changed something"
+    cache = PagedCache(2, 2)
+    put(cache, "a", range(3))
+    cache.fork("a", "b")
+    before = books(cache)
+    assert refused(MemoryError, put, cache, "b", [9]), "no block for the copy, and no MemoryError"
+    assert books(cache) == before, "a refused copy on write changed something"
 
 
 # %% [raw]

@@ -17,9 +17,11 @@
 # use it.
 #
 # - `append(k, v)`: the rows of `q_len` new tokens, 1 or more, `[n_kv_heads, q_len, head_dim]`. A chunk may
-#   be longer than the room. Nothing but `self.k`, `self.v` and `self.length` may change.
-# - `read()`: K, V and positions. K and V are `[n_kv_heads, held, head_dim]`, in the order of the text.
-#   `positions` is an int64 tensor `[held]`: where each of those tokens stands in the text.
+#   be longer than the room. Rows are written into `self.k` and `self.v`, which stay the same two tensors, and
+#   nowhere else. Nothing but these and `self.length` may change.
+# - `read()`: K, V and positions, from what `self.k` and `self.v` hold. K and V are `[n_kv_heads, held,
+#   head_dim]`, in the order of the text. `positions` is an int64 tensor `[held]`: where each of those tokens
+#   stands in the text. Before the first token `held` is 0.
 #
 # `window` counts the newest token itself. After `n` tokens, position `p` is held if `p < sinks` or
 # `p >= n - window`. In `Slots`, `length` counts the tokens that have passed, and starts at 0.
@@ -41,9 +43,10 @@ class Slots:
 
 
 def rows(first, n):
-    """k and v of the tokens at positions first to first + n - 1: [2, n, 3] each."""
-    k = torch.arange(first, first + n).float()[None, :, None].repeat(2, 1, 3)
-    return k, k + 0.5
+    """k and v of the tokens at positions first to first + n - 1: [2, n, 3] each, all values different."""
+    heads, channels = torch.tensor([0.0, 1e4])[:, None, None], torch.tensor([0.0, 0.25, 0.5])
+    k = torch.arange(first, first + n).float()[None, :, None] + heads + channels
+    return k, -2 - k
 
 
 def feed(cache, *chunks):
@@ -94,13 +97,28 @@ class SlidingCache(Slots):
 
 
 # %% tags=["secret"]
+FIRST = SEED % 5000  # the number of the token at position 0, where the teacher has a secret
+
+
+def pour(cache, *chunks):
+    """Append chunks of so many tokens, each known by its position and the secret."""
+    for n in chunks:
+        cache.append(*rows(FIRST + cache.length, n))
+
+
+def should_hold(cache, n):
+    """The positions that are held after n tokens."""
+    return [p for p in range(n) if p < cache.sinks or p >= n - cache.window]
+
+
 def compare(cache, n):
-    """Check all that is held after n tokens."""
-    held = [p for p in range(n) if p < cache.sinks or p >= n - cache.window]
+    """Check all that is held after n tokens, each head and each channel."""
+    held, (all_k, all_v) = should_hold(cache, n), rows(FIRST, n)
     k, v, _ = cache.read()
-    first = k[0, :, 0].tolist()
+    first = (k[0, :, 0] - FIRST).tolist()
     assert first == held, f"after {n} tokens K holds {first}, not {held}"
-    assert torch.equal(v, k + 0.5), "K and V do not belong together"
+    assert torch.equal(k, all_k[:, held]), "heads or channels of K are mixed up"
+    assert torch.equal(v, all_v[:, held]), "V differs from what K stands for"
 
 
 # %% tags=["check"] points=1 title="A short text is held whole, in order."
@@ -124,52 +142,59 @@ assert held == [0, 1, 7, 8, 9, 10], (
 def test_sinks(SlidingCache):
     for sinks in (1, 3):
         cache = SlidingCache(3, sinks)
-        feed(cache, *[1] * 20)
+        pour(cache, *[1] * 20)
         k, v, _ = cache.read()
-        assert k[1, :sinks, 2].tolist() == [*range(sinks)], f"the first {sinks} keys are not there"
-        assert torch.equal(v[:, :sinks], k[:, :sinks] + 0.5), "their values are not there"
+        wanted = [FIRST + 1e4 + 0.5 + p for p in range(sinks)]
+        assert k[1, :sinks, 2].tolist() == wanted, f"the first {sinks} keys are not there"
+        assert torch.equal(v[:, :sinks], -2 - k[:, :sinks]), "their values are not there"
 
 
-# %% points=1 title="The window holds as many tokens as it says."
+# %% points=1 title="The window holds as many tokens as it says, and none before the first."
 def test_window(SlidingCache):
     for window in (1, 5):
         cache = SlidingCache(window, 0)
-        feed(cache, *[1] * 12)
+        k, v, positions = cache.read()
+        assert k.shape == v.shape == (2, 0, 3), f"before the first token K is {list(k.shape)}"
+        assert not positions.is_floating_point(), f"without a token they are {positions.dtype}"
+        pour(cache, *[1] * 12)
         k, v, _ = cache.read()
         assert k.shape[1] == v.shape[1] == window, f"window {window}: {k.shape[1]} tokens are held"
-        assert k[0, -1, 0] == 11, "the newest token is not the last one"
+        assert k[0, -1, 0] == FIRST + 11, "the newest token is not the last one"
 
 
 # %% points=2 title="After a short prefill each step is right."
 def test_short_prefill(SlidingCache):
     for prefill, sinks in ((3, 2), (5, 2), (1, 3)):
         cache = SlidingCache(4, sinks)
-        feed(cache, prefill)
+        pour(cache, prefill)
         compare(cache, prefill)
         for n in range(prefill + 1, 20):
-            feed(cache, 1)
+            pour(cache, 1)
             compare(cache, n)
 
 
-# %% points=1 title="A chunk longer than the room is right."
-def test_long_chunk(SlidingCache):
-    cache = SlidingCache(4, 2)
-    feed(cache, 13)
-    compare(cache, 13)
-    feed(cache, 9)
-    compare(cache, 22)
+# %% points=1 title="A chunk of any length is right."
+def test_chunks(SlidingCache):
+    for window, sinks in ((4, 2), (3, 0), (1, 1)):
+        for first in (0, 5):
+            for chunk in (1, 2, 3, 4, 6, 9):
+                cache = SlidingCache(window, sinks)
+                for n in (first, chunk, 2):
+                    if n:
+                        pour(cache, n)
+                        compare(cache, cache.length)
+                assert cache.length == first + chunk + 2, f"length is {cache.length}"
 
 
 # %% points=2 title="Positions are those of the text, not those of the slots."
 def test_positions(SlidingCache):
     cache = SlidingCache(4, 1)
-    feed(cache, *[1] * 9)
-    positions = cache.read()[2]
-    assert positions.dtype == torch.long, f"they are {positions.dtype}"
-    assert positions.tolist() == [0, 5, 6, 7, 8], f"they are {positions.tolist()}"
-    feed(cache, 7)
-    positions = cache.read()[2].tolist()
-    assert positions == [0, 12, 13, 14, 15], f"after a chunk they are {positions}"
+    for n in (2, *[1] * 7, 7):
+        pour(cache, n)
+        positions = cache.read()[2]
+        assert positions.dtype == torch.long, f"they are {positions.dtype}"
+        wanted = should_hold(cache, cache.length)
+        assert positions.tolist() == wanted, f"they are {positions.tolist()}, not {wanted}"
 
 
 # %% points=1 title="The memory does not grow."
@@ -177,11 +202,16 @@ def test_memory(SlidingCache):
     cache = SlidingCache(4, 2)
     before = {*vars(cache)}
     places = cache.k.data_ptr(), cache.v.data_ptr()
-    feed(cache, 3, *[1] * 6)
-    assert cache.length == 9, f"9 tokens have passed; length is {cache.length}"
+    pour(cache, 3, *[1] * 6, 13, 4)
+    assert cache.length == 26, f"26 tokens have passed; length is {cache.length}"
     assert {*vars(cache)} == before, f"it also keeps {sorted({*vars(cache)} - before)}"
     assert (cache.k.data_ptr(), cache.v.data_ptr()) == places, "k and v are other tensors now"
     assert cache.k.untyped_storage().nbytes() == 6 * 2 * 3 * 4, "k has grown"
+    cache.k.zero_()
+    cache.v.zero_()
+    k, v, _ = cache.read()
+    assert not k.any(), "read gives keys that are not in self.k"
+    assert not v.any(), "read gives values that are not in self.v"
 
 
 # %% [raw]

@@ -1,5 +1,5 @@
 # The heads grow, not the tokens.
-# score: 6  fails: check_2
+# score: 5  fails: check_2
 def append_kv(cache, k, v):
     for name, new in (("k", k), ("v", v)):
         rows = cache[name]

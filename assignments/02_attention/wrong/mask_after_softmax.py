@@ -1,5 +1,5 @@
 # What must not be seen is taken out after the softmax.
-# score: 3  fails: test_weights
+# score: 2  fails: test_weights
 def cached_attention(q, K, V):
     q_len, kv_len = q.shape[2], K.shape[2]
     seen = torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)

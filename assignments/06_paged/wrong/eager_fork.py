@@ -1,5 +1,5 @@
 # A fork copies every block at once.
-# score: 5  fails: check_2
+# score: 4  fails: check_2
 class PagedCache(Pool):
     def append(self, seq, k, v):
         place, slot = divmod(self.lengths.get(seq, 0), self.block_size)

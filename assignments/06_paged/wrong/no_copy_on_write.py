@@ -1,5 +1,5 @@
 # A shared block is written as if it had one owner.
-# score: 8  fails: test_copy_on_write
+# score: 7  fails: test_copy_on_write
 class PagedCache(Pool):
     def append(self, seq, k, v):
         place, slot = divmod(self.lengths.get(seq, 0), self.block_size)

@@ -1,5 +1,5 @@
 # gather returns whole blocks, with what others left in them.
-# score: 7  fails: test_stale
+# score: 7  fails: test_gather
 class PagedCache(Pool):
     def append(self, seq, k, v):
         place, slot = divmod(self.lengths.get(seq, 0), self.block_size)

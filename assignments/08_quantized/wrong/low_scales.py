@@ -1,5 +1,5 @@
 # The scales are float16.
-# score: 9  fails: test_scales
+# score: 7  fails: test_scales
 class QuantizedTail(Parts):
     def append(self, k):
         self.tail = torch.cat([self.tail, k], dim=1)

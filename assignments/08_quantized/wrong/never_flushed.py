@@ -1,5 +1,5 @@
 # The tail grows, and nothing is ever coded.
-# score: 4  fails: check_2
+# score: 3  fails: check_2
 class QuantizedTail(Parts):
     def append(self, k):
         self.tail = torch.cat([self.tail, k], dim=1)

@@ -1,5 +1,5 @@
 # At most one block is coded for each call.
-# score: 9  fails: test_flush
+# score: 7  fails: test_flush
 class QuantizedTail(Parts):
     def append(self, k):
         self.tail = torch.cat([self.tail, k], dim=1)
