@@ -104,7 +104,7 @@ def test_the_notebook_as_it_was_handed_out_says_so_first(append: Built) -> None:
 
 
 def test_gradescope_shows_a_student_the_checks(append: Built) -> None:
-    """A student with 0 points is not told that all passed, and the checks' code is not told anything more."""
+    """A student with 0 points is not told that all passed, and sees no hidden test."""
     public, question = append.graded(append.student.read_bytes())["tests"]
     assert (public["visibility"], public["status"]) == ("visible", "failed")
     assert "check_1. The first rows are stored as they come." in public["output"]
@@ -174,3 +174,28 @@ def test_kernels_start_without_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
             config = Path(os.environ["IPYTHONDIR"], "profile_default/ipython_kernel_config.py")
             assert "log_level = 40" in config.read_text()
         assert os.environ.get("IPYTHONDIR", "") == before
+
+
+def test_the_page_for_instructors_links_the_lessons_and_keeps_their_order() -> None:
+    page = (ROOT / "book" / "instructors.md").read_text()
+    needs = {}
+    for folder in tool.sources():
+        (lesson,) = tool.re.findall(
+            r"notebooks/(\w+)\.ipynb", tool.read_source(folder).cells[0].source
+        )
+        number, needs[int(folder.name[:2])] = int(lesson[:2]), int(lesson[:2])
+        row = tool.re.search(rf"^\| {int(folder.name[:2])} \| .*$", page, tool.re.M)
+        assert row is not None
+        assert f"| [{number}](../notebooks/{lesson}.ipynb) |" in row[0]
+    assert "(assignments.md)" in page
+    weeks = tool.re.findall(
+        r"^\| (?:first|second|third|fourth) \| (.*) \| (.*) \|$", page, tool.re.M
+    )
+    given: list[int] = []
+    last = 0
+    for lessons, assignments in weeks:
+        last = max(map(int, tool.re.findall(r"\d+", lessons)))
+        given += map(int, tool.re.findall(r"\d+", assignments))
+        assert all(needs[number] <= last for number in given)
+    assert sorted(given) == sorted(needs)
+    assert [needs[number] for number in given] == sorted(needs[number] for number in given)
