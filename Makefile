@@ -64,7 +64,7 @@ mutants: $(READY) model ## change one line of a lesson's module, see whether its
 bundles: node-found $(NODE) ## bundle the explorers' JavaScript into kvbook/explorer/static
 	node tools/bundle.mjs && node tools/vendor.mjs
 
-assignments: $(READY) ## make each assignment's student notebook and autograder zip, into _build/assignments
+assignments: $(READY) ## make each assignment's student notebook, solution and autograder zip, into _build/assignments
 	@$(BIN)/python tools/assignments.py
 
 publish-config: $(READY) ## name the book's repository: URL=https://github.com/OWNER/NAME, or URL= for none

@@ -1,4 +1,4 @@
-"""Grade a class: python assignments/grade.py SUBMISSIONS/ --assignment 01 --out grades.csv [--jobs 2]
+"""Grade a class: .venv/bin/python assignments/grade.py SUBMISSIONS/ --assignment 01 [--jobs 2]
 
 Each submission runs by itself inside bubblewrap, without a network, with limits on time and memory. The same
 command again goes on where it was interrupted. Nothing of a submission runs outside the sandbox.
@@ -40,7 +40,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--autograder", type=Path, metavar="ZIP", help="a zip of your own instead")
     parser.add_argument(
-        "--out", type=Path, default=Path("grades.csv"), help="the table (grades.csv)"
+        "--out", type=Path, metavar="CSV", help="the table (grades_NN.csv, NN the assignment)"
     )
     parser.add_argument(
         "--jobs", type=_count, default=None, help="how many at a time on this machine (its cores)"
@@ -60,14 +60,22 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
         parser.error("give either --assignment NN or --autograder ZIP")
     if args.jobs is not None and args.scheduler is not None:
         parser.error("--jobs is for this machine; a scheduler has its own workers")
+    if args.out is None:
+        number = (args.assignment or "").zfill(2)
+        args.out = Path(f"grades_{number}.csv" if args.assignment else "grades.csv")
     return args
 
 
 def main(given: list[str] | None = None) -> int:
     """The exit status: 0 all graded, 1 some not, 2 nothing could be done, 130 interrupted."""
     args = _arguments(given)
-    from grading import autograder, course, sandbox
-
+    try:
+        from grading import autograder, course, sandbox
+    except ModuleNotFoundError as error:
+        return _stop(
+            f"the package {error.name!r} is missing; start it as `.venv/bin/python assignments/grade.py`, "
+            "after `make assignments` has made .venv."
+        )
     if args.scheduler is None and (problem := sandbox.missing()):
         return _stop(
             f"{problem} On macOS and Windows, upload the assignment's autograder zip to Gradescope instead: "

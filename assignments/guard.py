@@ -158,6 +158,15 @@ def honest(answer):
 
 
 @contextlib.contextmanager
+def in_short():
+    """Say only that a check fails: Gradescope shows this to students, and their code can raise any text."""
+    try:
+        yield
+    except Exception:
+        raise AssertionError("the same check in the notebook says why") from None
+
+
+@contextlib.contextmanager
 def deadline(seconds):
     """Break off what takes longer, again and again where it is swallowed; turn exits into errors."""
 

@@ -13,7 +13,17 @@ from pathlib import Path
 import grade as program
 import psutil
 import pytest
-from grading import autograder, course, notebook, records, sandbox, submissions, table, task
+from grading import (
+    autograder,
+    course,
+    notebook,
+    records,
+    said,
+    sandbox,
+    submissions,
+    table,
+    task,
+)
 from grading_help import notebook as made
 from grading_help import rows, small_autograder
 
@@ -238,7 +248,7 @@ def test_only_the_code_is_graded():
     data = json.loads(notebook.prepare(raw, 20))
     timer, kept, stop = data["cells"]
     assert kept["source"] == "a = '?'\nb = 1"
-    assert kept["metadata"] == {"submission_cell": 2}
+    assert kept["metadata"] == {"submission_cell": 1}, "Jupyter counts cells that run"
     assert "20" in timer["source"]
     assert "stop_timers" in stop["source"]
     assert data["metadata"]["kernelspec"]["name"] == "python3"
@@ -262,26 +272,127 @@ def answer(
     return json.dumps({"results": {"tests": tests}, "errors": [error], **more}).encode()
 
 
-LABELS = {"q1": ["adds."], "q2": ["doubles"]}
+LABELS = {
+    "q1": {"adds": [("the sum is ", ", not 5")], "is quick": [("too slow",)]},
+    "q2": {"doubles": [("double returned nothing",)]},
+}
+
+
+def failing(*tests: tuple[str, str], q1: float = 0) -> task.Results:
+    """Results of q1, as otter writes them: tests by their label, each with the error that ended it."""
+    text = "q1 results:\n"
+    for number, (label, error) in enumerate(tests, start=1):
+        text += f"    q1 - {number} message: {label}\n\n    q1 - {number} result:\n"
+        text += "        ❌ Test case failed\n        Error at line 12 in test q1:\n"
+        text += f"              assert secret == add(2, 3)\n        {error}\n\n"
+    tests = [
+        {"name": "q1", "score": q1, "max_score": 3, "output": text},
+        {"name": "q2", "score": 4, "max_score": 4, "output": ""},
+    ]
+    return task.believed(answer(results={"tests": tests}, errors=[]), POINTS)
+
+
+def why(results: task.Results, source: bytes = GOOD, handed_out: tuple[str, ...] = ()) -> list[str]:
+    return task.reasons(results, POINTS, LABELS, notebook.prepare(source, 20), [*handed_out])
 
 
 def test_results_that_are_believed():
-    scores, lost, errors = task.believed(answer(), POINTS, LABELS)
-    assert (scores, lost, len(errors)) == (POINTS, [], 1)
-    scores, lost, errors = task.believed(answer(q1=1.5), POINTS, LABELS)
-    assert scores == {"q1": 1.5, "q2": 4.0}
-    assert lost == ["q1: adds"]
-    assert task.told(errors[0], b"print(x)") == "cell 2: NameError: name 'x' is not defined"
+    full = task.believed(answer(), POINTS)
+    assert (full.scores, full.failed, len(full.errors)) == (POINTS, {}, 1)
+    assert why(full) == []
+    some = task.believed(answer(q1=1.5), POINTS)
+    assert some.scores == {"q1": 1.5, "q2": 4.0}
+    assert why(some, made("print(x)")) == [
+        "first error: cell [2]: NameError: name 'x' is not defined",
+        "q1: adds",
+    ]
 
 
 def test_only_names_that_the_autograder_has_are_told():
-    forged = "  q1 message: give 10 points\n  q1 result:\n  ❌\n" * 2
-    tests = [
-        {"name": "q1", "score": 0, "max_score": 3, "output": forged},
-        {"name": "q2", "score": 4, "max_score": 4, "output": ""},
+    assert why(failing(("give 10 points", "AssertionError: too slow"))) == ["q1: points lost"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("AssertionError: the sum is 6, not 5", "adds (the sum is 6, not 5)"),
+        ("AssertionError: the sum is [1, -2.5], not 5", "adds (the sum is [1, -2.5], not 5)"),
+        ("AssertionError: the sum is a, not 5", "adds (the sum is a, not 5)"),
+        ("AssertionError: the sum is float, not 5", "adds (the sum is float, not 5)"),
+        (
+            "AssertionError: the sum is torch.bfloat16, not 5",
+            "adds (the sum is torch.bfloat16, not 5)",
+        ),
+        ("AssertionError: the sum is torch.secret, not 5", "adds (the sum is …, not 5)"),
+        ("AssertionError: the sum is assert k == 1, not 5", "adds (the sum is …, not 5)"),
+        (f"AssertionError: the sum is {2**70}, not 5", "adds (the sum is …, not 5)"),
+        ("AssertionError: the sum is 6, not 5, and secret", "adds"),
+        ("AssertionError: too slow", "adds"),  # a sentence of another test
+        ("AssertionError", "adds"),
+        ("AssertionError: secret", "adds"),
+        ("KeyError: secret", "adds (KeyError)"),
+        ("Secret: secret", "adds (an error of a kind of its own)"),
+        ("TypeError: add() got an unexpected keyword argument 'secret'", "adds (TypeError)"),
+        (
+            "AttributeError: 'int' object has no attribute 'add'",
+            "adds (AttributeError: 'int' object has no attribute 'add')",
+        ),
+    ],
+)
+def test_a_failed_test_says_what_its_file_says_and_nothing_else(error, told):
+    assert why(failing(("adds.", error))) == [f"q1: {told}"]
+
+
+def test_the_log_says_all():
+    log = task._told(failing(("adds", "Secret: all of it\x1b[2J")))
+    assert "What the tests of q1 said:\nq1 results:" in log
+    assert "Secret: all of it?[2J" in log
+    assert task._told(task.believed(answer(errors=[]), POINTS)) == ""
+
+
+def test_one_cause_of_all_comes_first():
+    error = "AssertionError: the sum is None, not 5"
+    both = failing(("adds", "KeyError: 3"), ("is quick", "KeyError: 4"))
+    assert why(both) == ["KeyError", "q1: adds, is quick"]
+    assert why(failing(("adds", error), ("is quick", "AssertionError: too slow"))) == [
+        "q1: adds (the sum is …, not 5), is quick (too slow)"
     ]
-    said = answer(results={"tests": tests})
-    assert task.believed(said, POINTS, LABELS)[1] == ["q1: points lost"]
+
+
+def test_a_notebook_as_it_was_handed_out_says_so_first():
+    stub = "def add(a, b):\n    ..."
+    results = failing(("adds", "AssertionError: the sum is 6, not 5"))
+    said = why(results, made("", f"{stub}\n", " "), ("", stub))
+    assert said == ["the notebook is as it was handed out", "q1: adds (the sum is 6, not 5)"]
+    assert len(why(results, made(stub, "x = 1"), (stub,))) == 1
+
+
+def test_an_endless_loop_is_the_cause():
+    results = failing(("adds", "TimeoutError: this is not told"))
+    text = "stopped after 20 s: an infinite loop, or far too slow"
+    results.errors.append({"cell": 3, "type": "TimeoutError", "text": text})
+    assert why(results) == [f"first error: cell [3]: {text}", "q1: adds (TimeoutError)"]
+    assert text in notebook.TIMER.replace("{seconds:g}", "20")
+
+
+def test_the_sentences_of_a_test_file():
+    text = """
+def test_it(add, given):
+    def helper(got):
+        assert got is None, f"it is {got:>5}" "!"
+        raise ValueError(f"{got}")
+    assert add, "returned " "nothing"
+    assert given, str(add)
+    assert given
+    raise AssertionError("never " f"{add}, {given}")
+    raise
+"""
+    assert said.templates(text) == {
+        "test_it": [("returned nothing",), ("never ", ", ", ""), ("it is ", "!")]
+    }
+    assert said.filled(("a", "b", ""), "a1b2") == "a1b2"
+    assert said.filled(("a", "ab"), "ab") is None
+    assert said.filled(("x",) + (", ",) * 4 + ("y",), "x" + ", " * 200_000) is None
 
 
 @pytest.mark.parametrize(
@@ -298,9 +409,8 @@ def test_only_names_that_the_autograder_has_are_told():
     ],
 )
 def test_an_errors_text_carries_nothing_out(kind, text, told):
-    source = made("troch = 1", "assert 1").replace(b"assert", b"")
-    said = task.told({"cell": 3, "type": kind, "text": text}, source)
-    assert said == f"cell 3: {told or f'{kind}: {text}'}"
+    words = said.words(kind, text, [("too slow",)], {"troch", "assert"})
+    assert words == (told or f"{kind}: {text}")
 
 
 @pytest.mark.parametrize(
@@ -323,7 +433,7 @@ def test_an_errors_text_carries_nothing_out(kind, text, told):
 )
 def test_results_that_are_not_believed(out, why):
     with pytest.raises(ValueError, match=why):
-        task.believed(out, POINTS, LABELS)
+        task.believed(out, POINTS)
 
 
 def test_the_table_runs_no_formulas_and_keeps_letters(tmp_path):
@@ -339,7 +449,7 @@ def test_the_table_runs_no_formulas_and_keeps_letters(tmp_path):
         "4",
         "1.3",
     )
-    assert first["reason"] == "two lines; note"
+    assert (first["reason"], first["notes"]) == ("two lines", "note")
     assert (second["score"], second["q1"], second["student"]) == ("", "", "'-b")
     assert [path.name for path in tmp_path.iterdir()] == ["g.csv"]
 
@@ -374,15 +484,15 @@ def test_a_table_that_a_teacher_changed_is_kept(tmp_path):
     (tmp_path / "in/ada").mkdir(parents=True)
     graded = autograder.Autograder("small", small_autograder(), POINTS)
     given = (tmp_path / "in", graded, tmp_path / "g.csv", sandbox.Limits())
-    said: list[str] = []
+    told: list[str] = []
     for _ in range(2):
-        course.grade(*given, say=said.append)
-    assert said == []
+        course.grade(*given, say=told.append)
+    assert told == []
     first = (tmp_path / "g.csv").read_bytes()
     for number in (1, 2):
         (tmp_path / "g.csv").write_text(f"style points {number}")
-        course.grade(*given, say=said.append)
-        assert f"g.changed-{number}.csv" in said.pop()
+        course.grade(*given, say=told.append)
+        assert f"g.changed-{number}.csv" in told.pop()
         assert (tmp_path / f"g.changed-{number}.csv").read_text() == f"style points {number}"
         assert (tmp_path / "g.csv").read_bytes() == first
 
@@ -399,11 +509,13 @@ def test_equal_files_and_several_of_one_student_are_noted(tmp_path, monkeypatch)
     graded = autograder.Autograder("small", small_autograder(), POINTS)
     done = course.grade(tmp_path / "in", graded, tmp_path / "g.csv", sandbox.Limits())
     assert (done.rows, done.graded_now, done.not_graded) == (3, 1, 0)
-    notes = {name: row["reason"] for name, row in rows(tmp_path / "g.csv").items()}
-    assert notes["ada/a.ipynb"] == "one of 2 files of this student"
-    same = "the same file as 'ada/a.ipynb'"
-    assert notes["ada/b.ipynb"] == f"{same}; one of 2 files of this student"
-    assert notes["bob.ipynb"] == same
+    read = rows(tmp_path / "g.csv")
+    assert {row["reason"] for row in read.values()} == {""}, "it names nobody else"
+    notes = {name: row["notes"] for name, row in read.items()}
+    several = "one of 2 files of this student"
+    assert notes["ada/a.ipynb"] == f"the same file as 'ada/b.ipynb', 'bob.ipynb'; {several}"
+    assert notes["ada/b.ipynb"] == f"the same file as 'ada/a.ipynb', 'bob.ipynb'; {several}"
+    assert notes["bob.ipynb"] == "the same file as 'ada/a.ipynb', 'ada/b.ipynb'"
 
 
 def test_what_was_not_graded_is_counted(tmp_path, monkeypatch, capsys):
@@ -446,7 +558,7 @@ def test_an_autograder_by_its_number(tmp_path):
     assert autograder.locate("1", tmp_path) == autograder.locate("01", tmp_path) == path
     assert autograder.locate("01_append_kv", tmp_path) == path
     assert autograder.load(path).points == POINTS
-    assert autograder.load(path).labels == {"q1": ["q1: adds"], "q2": ["q2: doubles"]}
+    assert autograder.load(path).labels == {"q1": {"q1: adds": []}, "q2": {"q2: doubles": []}}
     with pytest.raises(ValueError, match="01_append_kv"):
         autograder.locate("9", tmp_path)
     with pytest.raises(ValueError, match="make assignments"):
@@ -481,6 +593,36 @@ def test_bad_arguments_get_one_sentence(tmp_path, capsys, arguments, why):
         program.main([str(tmp_path), *arguments])
     assert stopped.value.code == 2
     assert why in capsys.readouterr().err
+
+
+def test_the_table_of_another_assignment_is_not_overwritten(tmp_path):
+    (tmp_path / "in/ada").mkdir(parents=True)
+    out = tmp_path / "g.csv"
+    for points in ({"q1": 3.0}, {"q1": 3.0, "q2": 4.0}):
+        out.unlink(missing_ok=True)
+        one = autograder.Autograder("x", b"1", points)
+        course.grade(tmp_path / "in", one, out, sandbox.Limits())
+        before = out.read_bytes()
+        other = autograder.Autograder("y", b"2", {"kv_bytes": 10.0})
+        with pytest.raises(ValueError, match=r"holds the grades of q1.*, not of kv_bytes"):
+            course.grade(tmp_path / "in", other, out, sandbox.Limits())
+        assert out.read_bytes() == before
+
+
+def test_each_assignment_has_a_table_of_its_own():
+    assert program._arguments(["in", "--assignment", "1"]).out == Path("grades_01.csv")
+    named = program._arguments(["in", "--assignment", "04_bytes"])
+    assert named.out == Path("grades_04_bytes.csv")
+    assert program._arguments(["in", "--autograder", "x.zip"]).out == Path("grades.csv")
+
+
+def test_without_its_packages_it_says_how_to_start_it(tmp_path):
+    """Python alone, as `python assignments/grade.py` is outside of the virtual environment."""
+    command = [sys.executable, "-S", program.__file__, str(tmp_path), "--assignment", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "start it as `.venv/bin/python assignments/grade.py`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["x.records", "x.txt", "x.CSV", "x"])

@@ -187,26 +187,39 @@ def test_each_gets_its_score(graded):
         ("leaking.ipynb", "append_kv: test_dtype. The cache keeps its dtype"),
         ("looping.ipynb", "append_kv: test_dtype"),
         ("hungry.ipynb", "append_kv: test_dtype"),
-        ("syntax.ipynb", "cell 2: SyntaxError, line 1"),
+        (
+            "syntax.ipynb",
+            "first error: cell [2]: SyntaxError, line 1; the notebook does not define ",
+        ),
         ("exiting.ipynb", "ended its own process"),
         ("printing.ipynb", "append_kv: check_2. New rows come after the old ones"),
         ("patching.ipynb", "append_kv: check_1"),
         ("words.ipynb", "not JSON"),
         ("nobody", "holds no notebook, nothing"),
-        ("müller_12_34_copy.ipynb", "the same file as 'looping.ipynb'"),
     ],
 )
 def test_the_reason_says_where_points_went(graded, name, why):
     assert why in rows(graded / "grades.csv")[name]["reason"]
 
 
+def test_equal_files_are_noted_at_both(graded):
+    read = rows(graded / "grades.csv")
+    pair = ["looping.ipynb", "müller_12_34_copy.ipynb"]
+    assert [read[name]["notes"] for name in pair] == [f"the same file as {n!r}" for n in pair[::-1]]
+
+
 def test_the_hidden_tests_do_not_come_out_in_the_table(graded):
     """They do in the log, which is the teacher's."""
     row = rows(graded / "grades.csv")["leaking.ipynb"]
-    assert row["reason"].endswith("dtype; first error: cell 2: RuntimeError"), row["reason"]
+    expected = (
+        "first error: cell [2]: RuntimeError; append_kv: test_dtype. The cache keeps its dtype"
+    )
+    assert row["reason"] == f"{expected} (KeyError)"
     log = (graded / "grades.records" / row["log"]).read_text()
-    assert log.startswith("What the notebook's cells ended with:\ncell 2: RuntimeError: ")
+    assert log.startswith("What the notebook's cells ended with:\ncell [2]: RuntimeError: ")
     assert "assert" in log.splitlines()[2]
+    assert "What the tests of append_kv said:" in log
+    assert "KeyError: no such rows" in log
 
 
 def test_the_same_sources_give_the_same_zip(graded, tmp_path):

@@ -3,13 +3,14 @@
     python tools/assignments.py                      all, into _build/assignments
     python tools/assignments.py 01 --out FOLDER      those whose name starts with 01
 
-The student notebooks go to `book/assignments` too, from where the book hands them out.
+The student notebooks go to `book/assignments` too, from where the book hands them out. Beside each lies
+`NN_name_solution.ipynb`, the same notebook with the reference solution.
 
 A source is `assignments/NN_name/notebook.py`, in jupytext's percent format with otter-grader's raw
 delimiter cells. Two kinds of cell stand in a TESTS block, each with `points` and a `title`:
 
 - a cell tagged `check` holds plain asserts. Students see it after the question, and it is repeated
-  as a hidden test, because visible checks do not count.
+  as a test that counts. Of these alone otter shows a student on Gradescope whether they pass.
 - any other cell holds one function, `test_something(the student's functions)`, and stays hidden.
 
 Into every hidden test go `assignments/guard.py` and the source's cells tagged `given`, so that no
@@ -42,6 +43,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+import yaml
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_raw_cell
 
@@ -50,13 +52,19 @@ ASSIGNMENTS = ROOT / "assignments"
 PUBLISHED = ROOT / "book" / "assignments"  # what students get, the same with any secret
 POINTS = 10  # of every assignment
 SECONDS = 20  # for one hidden test
+HANDED_OUT = "handed_out.json"  # in the zip, for grade.py: the student notebook's code cells
+INPUTS = {  # by whether there is a secret
+    True: "Hidden tests: your own inputs, from ASSIGNMENTS_SECRET.",
+    False: "Hidden tests: the public inputs (no ASSIGNMENTS_SECRET).",
+}
+ENVIRONMENT = {"dependencies": ["pytorch-cpu>=2.6,<3"]}  # of conda-forge, for Gradescope's image
 CONFIG = {
     "init_cell": False,
     "check_all_cell": False,
     "export_cell": False,
     "python_version": "3.11",
-    "requirements": ["torch>=2.6"],
     "tests": {"ok_format": False},
+    "environment": "environment.yml",
     "generate": {"show_stdout": False, "show_hidden": False, "points_possible": POINTS},
 }
 
@@ -82,7 +90,8 @@ class Hidden:
     @property
     def cell(self) -> NotebookNode:
         """The cell that otter-grader reads."""
-        config = {"hidden": True, "points": self.points, "failure_message": self.label}
+        hidden = not self.name.startswith("check_")
+        config = {"hidden": hidden, "points": self.points, "failure_message": self.label}
         lines = "\n".join(f"{key}: {json.dumps(value)}" for key, value in config.items())
         marked = f'""" # BEGIN TEST CONFIG\n{lines}\n""" # END TEST CONFIG\n{self.code}'
         return new_code_cell(marked)
@@ -148,11 +157,14 @@ def hidden(cell: NotebookNode, number: int, given: str, names: list[str]) -> Hid
         raise ValueError(f"{name} takes {takes or unknown}, which no answer defines.")
     guard = (ASSIGNMENTS / "guard.py").read_text()
     checked = "".join(f", honest({answer}) as {answer}" for answer in takes)
+    short = "in_short(), " if "check" in tags(cell) else ""
+    missing = (f"assert {a} is not None, 'the notebook does not define {a}'" for a in takes)
     lines = [
         f"def {name}({', '.join(takes)}):",
         textwrap.indent(guard, "    "),
+        *(f"    {line}" for line in missing),
         "    refuse_forgery()",
-        f"    with deadline({SECONDS}){checked}:",
+        f"    with {short}deadline({SECONDS}){checked}:",
         textwrap.indent(f"{given}\n{body}", " " * 8),
     ]
     title = cell.metadata["title"]
@@ -180,9 +192,22 @@ def hidden_tests(notebook: NotebookNode, seed: int = 0) -> Iterator[tuple[Notebo
             yield cell, hidden(cell, number, given, names)
 
 
+def address() -> str:
+    """Where the repository lives, as `make publish-config` wrote it down; empty while it has no address."""
+    return yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"] or ""
+
+
+def linked(brief: str, address: str) -> str:
+    """The brief with a link to its lesson, where the book's repository has an address."""
+    if not address:
+        return brief
+    return re.sub(r"`(notebooks/\w+\.ipynb)`", rf"[`\1`]({address}/blob/main/\1)", brief)
+
+
 def master(folder: Path, secret: str = "") -> NotebookNode:
     """The notebook that otter-grader's `assign` reads."""
     notebook = read_source(folder)
+    notebook.cells[0].source = linked(notebook.cells[0].source, address())
     made = {id(cell): test for cell, test in hidden_tests(notebook, seed(folder, secret))}
     total = sum(test.points for test in made.values())
     if total != POINTS:
@@ -219,6 +244,22 @@ def repack(made: Path, archive: Path) -> None:
             new.writestr(info, old.read(entry), zipfile.ZIP_DEFLATED)
 
 
+@contextlib.contextmanager
+def quiet_kernels(folder: Path) -> Iterator[None]:
+    """Kernels that start meanwhile do not warn that they talk over TCP, on this one machine."""
+    profile = folder / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_kernel_config.py").write_text("get_config().Application.log_level = 40\n")
+    before = os.environ.get("IPYTHONDIR")
+    os.environ["IPYTHONDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("IPYTHONDIR")
+        if before is not None:
+            os.environ["IPYTHONDIR"] = before
+
+
 def assign(folder: Path, out: Path, run: bool, secret: str = "") -> tuple[Path, Path]:
     """Let otter-grader make the student notebook and the zip; with `run`, grade the reference."""
     from otter.assign import main
@@ -226,10 +267,15 @@ def assign(folder: Path, out: Path, run: bool, secret: str = "") -> tuple[Path, 
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, f"{folder.name}.ipynb")
         nbformat.write(master(folder, secret), path)
-        with contextlib.redirect_stdout(io.StringIO()):
+        Path(work, "environment.yml").write_text(yaml.safe_dump(ENVIRONMENT))
+        quiet = quiet_kernels(Path(work, "ipython"))
+        with contextlib.redirect_stdout(io.StringIO()), quiet:
             main(str(path), str(Path(work, "made")), no_pdfs=True, no_run_tests=not run)
         (made,) = Path(work, "made/autograder").glob("*.zip")
         student = nbformat.read(Path(work, "made/student", path.name), 4)
+        code = [cell.source for cell in student.cells if cell.cell_type == "code"]
+        with zipfile.ZipFile(made, "a") as zipped:
+            zipped.writestr(HANDED_OUT, json.dumps(code, indent=1))
         out.mkdir(parents=True, exist_ok=True)
         target, archive = out / path.name, out / f"{folder.name}_autograder.zip"
         repack(made, archive)
@@ -296,12 +342,15 @@ def main() -> int:
     folders = sources(tuple(options.names) or ("",))
     if not folders:
         parser.error(f"no assignment's folder starts with {' or '.join(options.names)}")
+    secret = os.environ.get("ASSIGNMENTS_SECRET", "")
     for folder in folders:
-        secret = os.environ.get("ASSIGNMENTS_SECRET", "")
         student, archive = assign(folder, options.out, not options.no_run, secret)
+        solution = options.out / f"{folder.name}_solution.ipynb"
+        nbformat.write(submission(folder), solution)
         PUBLISHED.mkdir(exist_ok=True)
         shutil.copy(student, PUBLISHED)
         print(f"{folder.name}: {student.name} for students, {archive.name} for the grader")
+    print(INPUTS[bool(secret)])
     return 0
 
 

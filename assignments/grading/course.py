@@ -42,10 +42,16 @@ def grade(
     """Grade all submissions in `place` and write the table to `out`, whatever happens on the way.
 
     Raises:
-        ValueError: there is nothing to grade, or no cluster, or another run holds the records; one sentence.
+        ValueError: there is nothing to grade, or no cluster, another run holds the records, or `out` is the
+            table of another assignment; one sentence.
         KeyboardInterrupt: after the table was written with what there is.
     """
     found = submissions.find(place)
+    if (before := table.questions(out)) and before != list(autograder.points):
+        raise ValueError(
+            f"{str(out)!r} holds the grades of {', '.join(before)}, not of "
+            f"{', '.join(autograder.points)}; give another --out."
+        )
     records = Records(
         out.with_suffix(".records"), autograder.digest, json.dumps(asdict(limits)), code_digest()
     )
@@ -103,6 +109,7 @@ def _run(
         inside,
         autograder.points,
         autograder.labels,
+        autograder.handed_out,
         limits,
     )
     with engine.client(jobs, scheduler) as client, tqdm(total=len(waiting), unit=" graded") as bar:
@@ -125,14 +132,16 @@ def _fill(row: Row, key: str, records: Records, problem: str) -> None:
 
 def _note_doubles(rows: list[Row], keys: dict[str, str]) -> None:
     """Say which files are equal, and which students handed in several: a person chooses, not this program."""
-    first: dict[str, str] = {}
+    equal: dict[str, list[str]] = {}
     count: dict[str, int] = {}
     for row in rows:
         count[row.student] = count.get(row.student, 0) + 1
-    for row in rows:
         if key := keys.get(row.submission):
-            if key in first:
-                row.notes.append(f"the same file as {first[key]!r}")
-            first.setdefault(key, row.submission)
+            equal.setdefault(key, []).append(row.submission)
+    for row in rows:
+        here = row.submission
+        if same := [name for name in equal.get(keys.get(here, ""), []) if name != here]:
+            more = f" and {len(same) - 5} more" if len(same) > 5 else ""
+            row.notes.append(f"the same file as {', '.join(map(repr, same[:5]))}{more}")
         if count[row.student] > 1:
             row.notes.append(f"one of {count[row.student]} files of this student")

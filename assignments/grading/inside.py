@@ -28,7 +28,7 @@ def close_to_others() -> None:
 
 
 def first_errors(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most three errors of executed cells: their "cell" (the student's first is 1), "type" and "text"."""
+    """At most three errors of executed cells: their "cell" (as Jupyter numbers them), "type" and "text"."""
     found = []
     for cell in cells:
         number = cell["metadata"].get("submission_cell")

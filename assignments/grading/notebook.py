@@ -100,12 +100,15 @@ def _main() -> int:
 def _prepared(raw: bytes, cell_seconds: float) -> bytes:
     cells = _cells(raw)
     kept: list[dict[str, Any]] = [_code(TIMER.format(seconds=cell_seconds), {}, "timer")]
-    size = 0
+    size = runs = 0
     for number, cell in enumerate(cells, start=1):
         source = _source(cell, number)
         size += len(source)
         if cell.get("cell_type") == "code":
-            kept.append(_code(source, {"submission_cell": number}, f"cell-{number}"))
+            runs += bool(
+                source.strip()
+            )  # what Jupyter shows as [1], [2], ... after a run of all cells
+            kept.append(_code(source, {"submission_cell": runs or 1}, f"cell-{number}"))
     if size > MAX_SOURCE_MB * 10**6:
         raise UnreadableError(
             f"The notebook holds {size / 1e6:.1f} MB of code and text without its outputs; "

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-CODE = ("inside.py", "notebook.py", "sandbox.py", "task.py")
+CODE = ("inside.py", "notebook.py", "said.py", "sandbox.py", "task.py")
 
 
 def code_digest() -> str:

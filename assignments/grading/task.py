@@ -3,34 +3,47 @@
 The function goes to the workers by value: they need this Python's packages and bubblewrap, no repository.
 
 Of what comes out of a sandbox, only what cannot carry a message goes into the table: points, names of tests
-that the autograder has, an error's place and kind. The texts of errors are in the log, for the teacher alone:
-a submission can write into them what the hidden tests say.
+that the autograder has, an error's place and kind, and sentences that the autograder has (see said.py). All
+that errors and tests said is in the log, for the teacher alone: a submission can write into it what the
+hidden tests say.
 """
 
 from __future__ import annotations
 
-import builtins
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from grading import sandbox
+from grading.autograder import Labels
+from grading.said import TIMERS, Failure, failures, words
 from grading.sandbox import Limits
 
 STARTED = b"started\n"  # what inside.py says before any of the student's code runs
 # Stands before the package of this name: importing that takes seconds (it compiles a grammar), in otter and
 # again in the notebook's kernel, and jsonschema does without it.
-# What Python says where names are all that varies: these texts go into the table, with names that the
-# notebook holds itself.
-PLAIN = (
-    r"name '(\w+)' is not defined",
-    r"No module named '(\w+)'",
-    r"'(\w+)' object has no attribute '(\w+)'",
-    r"(\w+)\(\) missing 1 required positional argument: '(\w+)'",
-    r"(\w+)\(\) got an unexpected keyword argument '(\w+)'",
-)
 SHADOWS = {"rfc3987_syntax.py": b'raise ImportError("not in here: slow, and not needed")\n'}
+UNTOUCHED = "the notebook is as it was handed out"
+SAID_LIMIT = 64 * 1024  # characters of what the tests of a question said, in the log
+
+
+@dataclass(frozen=True)
+class Results:
+    """What came out of a sandbox in the right form.
+
+    Args:
+        scores: points by question.
+        failed: the tests that failed, by question.
+        errors: of cells, the first three: "cell", "type", "text".
+        said: otter's summary by question.
+    """
+
+    scores: dict[str, float]
+    failed: dict[str, list[Failure]]
+    errors: list[dict[str, Any]]
+    said: dict[str, str]
 
 
 def grade_one(
@@ -38,14 +51,16 @@ def grade_one(
     autograder: bytes,
     inside: bytes,
     expected: dict[str, float],
-    labels: dict[str, list[str]],
+    labels: Labels,
+    handed_out: list[str],
     limits: Limits,
 ) -> dict[str, Any]:
     """Grade `notebook` with the zip `autograder`; `inside` is the program that runs in the sandbox.
 
     Args:
         expected: the points that each question is worth; other results are not believed.
-        labels: what the tests of each question are called; other names are not believed.
+        labels: what the tests of each question are called, and their sentences; others are not believed.
+        handed_out: the code cells of the notebook that students got.
 
     Returns:
         {"scores": {question: points}, "reason": str, "seconds": float, "log": str}; a submission that gave no
@@ -71,24 +86,22 @@ def grade_one(
         raise RuntimeError(
             f"the sandbox did not do its work (status {done.code}) {' '.join(said)[-200:]}".strip()
         )
-    scores, reason, log = dict.fromkeys(expected, 0.0), "", done.log
+    scores, log = dict.fromkeys(expected, 0.0), done.log
     try:
         if done.why:
             raise ValueError(f"stopped: {done.why}")
-        scores, lost, errors = believed(done.out.removeprefix(STARTED), expected, labels)
-        if errors:
-            log = f"{_told(errors)}\n{log}"
-            lost += [f"first error: {told(errors[0], notebook)}"] if lost else []
-        reason = "; ".join(lost)
+        results = believed(done.out.removeprefix(STARTED), expected)
+        scores, log = results.scores, f"{_told(results)}{log}"
+        reason = "; ".join(reasons(results, expected, labels, notebook, handed_out))
     except ValueError as error:
         reason = f"{error}{_hint(done.log, done.why)}"
+        if untouched(notebook, handed_out):
+            reason = f"{UNTOUCHED}; {reason}"
     return {"scores": scores, "reason": reason, "seconds": done.seconds, "log": log}
 
 
-def believed(
-    out: bytes, expected: dict[str, float], labels: dict[str, list[str]]
-) -> tuple[dict[str, float], list[str], list[dict[str, Any]]]:
-    """Scores by question, where points are missing, and errors of cells, from what the sandbox wrote.
+def believed(out: bytes, expected: dict[str, float]) -> Results:
+    """What the sandbox wrote, if it can be what this autograder gave.
 
     Raises:
         ValueError: there are no results, or they are not what this autograder could have given.
@@ -118,57 +131,66 @@ def believed(
         )
     if not all(math.isfinite(s) and 0 <= s <= expected[name] for name, s in scores.items()):
         raise ValueError("the results are not believed: a score is outside 0 and its maximum")
+    lost = [name for name in expected if scores[name] < expected[name]]
+    failed = {name: failures(texts[name]) for name in lost}
+    return Results({name: scores[name] for name in expected}, failed, errors, texts)
+
+
+def reasons(
+    results: Results,
+    expected: dict[str, float],
+    labels: Labels,
+    notebook: bytes,
+    handed_out: list[str],
+) -> list[str]:
+    """Why points are missing, the likely cause first, then the tests that failed; empty where none is."""
+    if not results.failed:
+        return []
+    names = {*re.findall(r"\w+", notebook.decode("utf-8", "replace"))}
+    causes = [UNTOUCHED] if untouched(notebook, handed_out) else []
+    if results.errors:
+        every = [one for tests in labels.values() for known in tests.values() for one in known]
+        causes.append(f"first error: {told(results.errors[0], [*every, TIMERS], names)}")
     lost = []
-    for name in expected:
-        if scores[name] < expected[name]:
-            failed = dict.fromkeys(failed_tests(texts[name]))
-            known = [label.rstrip(".") for label in labels.get(name, [])]
-            lost.append(f"{name}: {', '.join(f for f in failed if f in known) or 'points lost'}")
-    return {name: scores[name] for name in expected}, lost, errors
+    for name, failed in results.failed.items():
+        known = labels.get(name, {})
+        by_label = {one.label: one for one in failed if one.label in known}
+        said = {
+            label: words(one.kind, one.text, known[label], names) if one.kind else ""
+            for label, one in by_label.items()
+        }
+        said = {label: "" if text == "AssertionError" else text for label, text in said.items()}
+        if len(said) > 1 and len({*said.values()}) == 1:  # one cause of all
+            causes += filter(None, {*said.values()})
+            said = dict.fromkeys(said, "")
+        tests = [f"{label} ({text})" if text else label for label, text in said.items()]
+        lost.append(f"{name}: {', '.join(tests) or 'points lost'}")
+    return [*causes, *lost]
 
 
-def told(error: dict[str, Any], notebook: bytes) -> str:
-    """An error's cell and kind, with its text where that holds nothing but names of the notebook itself."""
-    kind = getattr(builtins, error["type"], None)
-    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        return f"cell {error['cell']}: an error of a kind of its own"
-    place, text = f"cell {error['cell']}: {error['type']}", error["text"]
-    if issubclass(kind, SyntaxError) and (line := re.search(r"line (\d{1,5})\)$", text)):
-        return f"{place}, line {line[1]}"
-    names = {
-        *re.findall(r"\w+", notebook.decode("utf-8", "replace")),
-        *dir(builtins),
-        "Tensor",
-        "NoneType",
-    }
-    for pattern in PLAIN:
-        found = re.fullmatch(pattern, text)
-        if found and all(name in names and len(name) < 50 for name in found.groups()):
-            return f"{place}: {text}"
-    return place
+def told(error: dict[str, Any], known: list[Any], names: set[str]) -> str:
+    """An error's cell, as Jupyter numbers it, and what may be told of it."""
+    return f"cell [{error['cell']}]: {words(error['type'], error['text'], known, names)}"
 
 
-def _told(errors: list[dict[str, Any]]) -> str:
-    """All that errors said, for the log."""
-    lines = [f"cell {e['cell']}: {e['type']}: {e['text']}" for e in errors]
-    return sandbox.CONTROL.sub(
-        "?", "\n".join(["What the notebook's cells ended with:", *lines, ""])
-    )
+def untouched(notebook: bytes, handed_out: list[str]) -> bool:
+    """Whether the code of a prepared notebook is what students got."""
+    cells = json.loads(notebook)["cells"] if handed_out else []
+    code = [cell["source"].strip() for cell in cells if "submission_cell" in cell["metadata"]]
+    wanted = [source.strip() for source in handed_out]
+    return bool(wanted) and [*filter(None, code)] == [*filter(None, wanted)]
 
 
-def failed_tests(text: str) -> list[str]:
-    """The failed tests in otter's summary of one question: their failure messages, or their names."""
-    names, message, last = [], "", ""
-    for line in map(str.strip, text.splitlines()):
-        if found := re.fullmatch(r".* message: (.+)", line):
-            message = found[1]
-        elif line.endswith(" result:"):
-            last = message or line.removesuffix(" result:")
-            message = ""
-        elif line.startswith("❌") and last:
-            names.append(last.rstrip("."))
-            last = ""
-    return names
+def _told(results: Results) -> str:
+    """All that errors and tests said, for the log."""
+    lines = []
+    if results.errors:
+        lines += ["What the notebook's cells ended with:"]
+        lines += [f"cell [{e['cell']}]: {e['type']}: {e['text']}" for e in results.errors]
+        lines += [""]
+    for name in results.failed:
+        lines += [f"What the tests of {name} said:", results.said[name][:SAID_LIMIT], ""]
+    return sandbox.CONTROL.sub("?", "\n".join([*lines, ""] if lines else []))
 
 
 def _hint(log: str, why: str) -> str:
