@@ -43,9 +43,9 @@ def tool() -> ModuleType:
 @pytest.fixture
 def copy(tmp_path: Path, tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of what the tool reads, with one lesson, to change at will; the tool works there."""
-    for name in ("tools", "book", "kvbook"):
+    for name in ("tools", "book", "kvbook", "measurements"):
         ignored = shutil.ignore_patterns("__pycache__", "vendor", "src")
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
     (tmp_path / "notebooks").mkdir()
     for name in ("_config.yml", "notebooks/03_cost.py", "notebooks/03_cost.ipynb"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -17,9 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of what the lessons' tool reads, to break at will."""
-    for name in ("tools", "notebooks", "book", "kvbook"):
+    for name in ("tools", "notebooks", "book", "kvbook", "measurements"):
         shutil.copytree(
-            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "vendor")
+            ROOT / name,
+            tmp_path / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__", "vendor"),
         )
     shutil.copy(ROOT / "_config.yml", tmp_path)
     return tmp_path
