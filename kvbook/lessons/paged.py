@@ -189,7 +189,7 @@ class BlockPass(BlockRows):
         self.begin_pass()
 
     def begin_pass(self) -> None:
-        """Nothing is stored yet: give back room that the last pass did not fill; see how much there is."""
+        """Nothing is stored yet: give back room that was not filled, and see how much there is."""
         for seq in self.sequences:
             self.tables.trim(seq)
         self.place: tuple[Tensor, Tensor] | None = None  # block and slot of each new token
