@@ -273,7 +273,11 @@ def answer(
 
 
 LABELS = {
-    "q1": {"adds": [("the sum is ", ", not 5")], "is quick": [("too slow",)]},
+    "q1": {
+        "adds": [("the sum is ", ", not 5"), (said.IN_SHORT,)],
+        "is quick": [("too slow",)],
+        "is there": [(said.IN_SHORT,)],
+    },
     "q2": {"doubles": [("double returned nothing",)]},
 }
 
@@ -354,6 +358,15 @@ def test_one_cause_of_all_comes_first():
     error = "AssertionError: the sum is None, not 5"
     both = failing(("adds", "KeyError: 3"), ("is quick", "KeyError: 4"))
     assert why(both) == ["KeyError", "q1: adds, is quick"]
+    short = f"AssertionError: {said.IN_SHORT}"
+    one = failing(("is there", short), ("adds", short), ("is quick", "AssertionError: too slow"))
+    assert why(one) == ["too slow", "q1: is there, adds, is quick"]
+    assert why(failing(("is there", short), ("adds", short))) == ["q1: is there, adds"]
+    assert why(failing(("is there", short), ("adds", "KeyError: 3"), ("is quick", ""))) == [
+        "q1: is there, adds (KeyError), is quick"
+    ]
+    guard = (Path(program.__file__).parent / "guard.py").read_text()
+    assert f'raise AssertionError("{said.IN_SHORT}")' in guard
     assert why(failing(("adds", error), ("is quick", "AssertionError: too slow"))) == [
         "q1: adds (the sum is …, not 5), is quick (too slow)"
     ]

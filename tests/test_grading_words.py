@@ -25,7 +25,9 @@ try:
 finally:
     sys.path.pop(0)
 
-APPEND, BYTES = (ROOT / "assignments" / name for name in ("01_append_kv", "04_bytes"))
+APPEND, BYTES, PAGED = (
+    ROOT / "assignments" / name for name in ("01_append_kv", "04_bytes", "06_paged")
+)
 
 
 class Built:
@@ -199,3 +201,37 @@ def test_the_page_for_instructors_links_the_lessons_and_keeps_their_order() -> N
         assert all(needs[number] <= last for number in given)
     assert sorted(given) == sorted(needs)
     assert [needs[number] for number in given] == sorted(needs[number] for number in given)
+
+
+@pytest.mark.parametrize("folder", tool.sources(), ids=lambda folder: folder.name)
+def test_checks_and_brief_tell_a_beginner_what_to_do(folder: Path) -> None:
+    """On the notebook as it is handed out each check says a sentence; the brief is not ambiguous."""
+    source = tool.read_source(folder)
+    brief = " ".join(source.cells[0].source.split())
+    assert tool.re.search(r"up to, but not including, \"|to the end of \"", brief)
+    assert "A check that prints nothing has passed. These two count;" in brief
+    title = tool.re.search(r"(?:including,|end of) \"(.+?)\"", brief)
+    (lesson,) = tool.re.findall(r"notebooks/(\w+)\.ipynb", brief)
+    assert title is not None
+    assert f"# ### {title[1]}\n" in (ROOT / "notebooks" / f"{lesson}.py").read_text()
+    (answer,) = {id(cell): cell for cell in tool.answers(source).values()}.values()
+    solution = r"( *)# BEGIN SOLUTION\n.*?# END SOLUTION"
+    stub = tool.re.sub(solution, r"\1...", answer.source, flags=tool.re.S)
+    assert stub != answer.source
+    env: dict[str, object] = {}
+    checks = []
+    for cell in source.cells:
+        if "given" in tool.tags(cell) or cell is answer:
+            exec(stub if cell is answer else cell.source, env)
+        elif "check" in tool.tags(cell):
+            checks.append(cell.source)
+    assert len(checks) == 2
+    for check in checks:
+        with pytest.raises(AssertionError, match=r"\w+ \w+ .*"):
+            exec(check, env)
+
+
+def test_each_check_of_the_blocks_says_what_it_expects() -> None:
+    checks = [c.source for c in tool.read_source(PAGED).cells if "check" in tool.tags(c)]
+    for check in checks:
+        assert check.count("assert ") == check.count(", not ")

@@ -9,7 +9,8 @@
 # %% [markdown]
 # # Assignment 1 — Append to the cache
 #
-# **Read first:** lesson 2, *Reuse the past* (`notebooks/02_cache.ipynb`), up to "The growing cache".
+# **Read first:** lesson 2, *Reuse the past* (`notebooks/02_cache.ipynb`), up to, but not
+# including, "The growing cache".
 #
 # In each step a layer makes a key and a value for every new token and every KV head. The cache keeps
 # them, in the order of the text. You write the one function that puts them there.
@@ -24,8 +25,9 @@
 # - The cache owns its rows. If the caller changes `k` or `v` afterwards, the cache does not change.
 # - It returns all rows, old and new: `cache["k"], cache["v"]`.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need torch and no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need torch and no GPU.
 
 # %% tags=["given"]
 import torch
@@ -81,7 +83,9 @@ cache = new_cache(2, 3, 4)
 k, v = numbered(0, 2, 3, 5, 4), numbered(1000, 2, 3, 5, 4)
 append_kv(cache, k, v)
 assert cache["k"].shape == (2, 3, 5, 4), f"K is {list(cache['k'].shape)}, not [2, 3, 5, 4]."
-assert sorted(cache["k"].flatten().tolist()) == sorted(k.flatten().tolist()), "K is not k."
+assert sorted(cache["k"].flatten().tolist()) == sorted(k.flatten().tolist()), (
+    "K does not hold the rows of k: it has the right shape and other numbers."
+)
 
 # %% tags=["check"] points=2 title="New rows come after the old ones, along the tokens."
 cache = new_cache(2, 3, 4)
@@ -89,7 +93,8 @@ first, second = numbered(0, 2, 3, 5, 4), numbered(500, 2, 3, 2, 4)
 append_kv(cache, first, first + 1000)
 append_kv(cache, second, second + 1000)
 assert cache["k"].shape == (2, 3, 7, 4), (
-    f"5 tokens and 2 more: K is {list(cache['k'].shape)}, not [2, 3, 7, 4]. Which axis grows?"
+    f"5 tokens and 2 more: K is {list(cache['k'].shape)}, not [2, 3, 7, 4]. "
+    "The third axis counts the tokens."
 )
 assert torch.equal(cache["k"][:, :, :5], first), "The old rows no longer come first."
 assert torch.equal(cache["k"][:, :, 5:], second), "The new rows do not come last."

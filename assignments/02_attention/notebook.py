@@ -9,7 +9,8 @@
 # %% [markdown]
 # # Assignment 2 — Attend over the cache
 #
-# **Read first:** lesson 2, *Reuse the past* (`notebooks/02_cache.ipynb`), "What a cache must do".
+# **Read first:** lesson 2, *Reuse the past* (`notebooks/02_cache.ipynb`), to the end of
+# "What a cache must do".
 #
 # The cache holds the keys and values of `kv_len` tokens. The newest `q_len` of them bring queries. They
 # may be one token (a decode step), all of them (a prefill), or a chunk in between.
@@ -26,8 +27,9 @@
 # `torch.nn.functional.scaled_dot_product_attention` may be used. Find out first where its `is_causal`
 # puts the mask when `q_len` and `kv_len` differ.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need torch and no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need torch and no GPU.
 
 # %% tags=["given"]
 import torch
@@ -91,6 +93,7 @@ def compare(got, q, K, V, atol=1e-5):
 # %% tags=["check"] points=1 title="Where all keys are equal, the result is the mean of the values."
 q, K, V = draw(1, 1, 2, 1, 4), torch.ones(1, 2, 3, 4), draw(2, 1, 2, 3, 4)
 y = cached_attention(q, K, V)
+assert y is not None, "cached_attention returned nothing."
 assert y.shape == (1, 2, 1, 4), f"The shape is {list(y.shape)}, not that of q, [1, 2, 1, 4]."
 assert torch.allclose(y, V.mean(2, keepdim=True), atol=1e-5), (
     "All keys are equal, so the one query must get the mean of the three values."
@@ -99,6 +102,7 @@ assert torch.allclose(y, V.mean(2, keepdim=True), atol=1e-5), (
 # %% tags=["check"] points=2 title="A chunk gives what its tokens give one at a time."
 q, K, V = draw(3, 2, 3, 3, 8), draw(4, 2, 3, 7, 8), draw(5, 2, 3, 7, 8)
 y = cached_attention(q, K, V)
+assert y is not None, "cached_attention returned nothing."
 for i in range(3):
     alone = cached_attention(q[:, :, i : i + 1], K[:, :, : 5 + i], V[:, :, : 5 + i])
     assert torch.allclose(y[:, :, i : i + 1], alone, atol=1e-5), (

@@ -9,7 +9,8 @@
 # %% [markdown]
 # # Assignment 3 — Generate with a cache
 #
-# **Read first:** lesson 2, *Reuse the past* (`notebooks/02_cache.ipynb`), up to "The tokens processed".
+# **Read first:** lesson 2, *Reuse the past* (`notebooks/02_cache.ipynb`), up to, but not
+# including, "The tokens processed".
 #
 # The model below hides nothing. You say which tokens it gets, where they stand, and what is past:
 #
@@ -27,8 +28,9 @@
 # token only. The last token that it writes is never fed. No token ends the text early, whatever its number,
 # and `n` may be large. `generate_slow` does the same without a past.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need torch and no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need torch and no GPU.
 
 # %% tags=["given"]
 import torch
@@ -131,12 +133,14 @@ class TinyModel(TinyModel):
 # %% tags=["check"] points=1 title="The prompt is kept, and n tokens come after it."
 prompt = torch.tensor([[7, 3, 20, 41, 5]])
 story = generate_cached(TinyModel(), prompt, 4)
+assert story is not None, "generate_cached returned nothing."
 assert story.shape == (1, 9), f"5 tokens and 4 more: the shape is {list(story.shape)}, not [1, 9]."
 assert torch.equal(story[:, :5], prompt), "The text no longer begins with the prompt."
 
 # %% tags=["check"] points=2 title="The text is the one that the slow way writes."
 prompt = torch.tensor([[7, 3, 20, 41, 5]])
 slow, fast = generate_slow(TinyModel(), prompt, 12), generate_cached(TinyModel(), prompt, 12)
+assert fast is not None, "generate_cached returned nothing."
 same = (slow[:, : fast.shape[1]] == fast[:, : slow.shape[1]]).all(0).int().cumprod(0).sum()
 assert torch.equal(slow, fast), (
     f"The texts agree in the first {same} of {slow.shape[1]} tokens; 5 are the prompt."

@@ -9,7 +9,8 @@
 # %% [markdown]
 # # Assignment 4 — The bill
 #
-# **Read first:** lesson 3, *What a token costs* (`notebooks/03_cost.ipynb`), up to "Fewer bits".
+# **Read first:** lesson 3, *What a token costs* (`notebooks/03_cost.ipynb`), to the end of
+# "Fewer bits, and what comes with them".
 #
 # `kv_bytes(config, context, batch, dtype)` says how many bytes the KV cache takes: `batch` sequences of
 # `context` tokens each, for a model whose `config.json` has become a dictionary.
@@ -29,8 +30,9 @@
 #   Scales take room as well, for the values that are kept.
 # - The result is an `int`.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need no GPU.
 
 # %% tags=["given"]
 FORMATS = {  # bits of a value; how many values share a float16 scale, None for no scale
@@ -104,7 +106,7 @@ assert got == 46_080, (
 )
 
 
-# %% points=1 title="Twice the tokens or twice the users take twice the bytes."
+# %% points=1 title="The result is an int, proportional to tokens and users."
 def test_linear(kv_bytes):
     one = kv_bytes(THIN, 100, 1, "bfloat16")
     assert type(one) is int, f"the result is a {type(one).__name__}"

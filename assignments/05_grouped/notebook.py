@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Assignment 5 — A step with grouped heads
 #
-# **Read first:** lesson 7, *Fewer KV heads* (`notebooks/07_gqa.ipynb`), up to "The bug: repeating before
-# caching".
+# **Read first:** lesson 7, *Fewer KV heads* (`notebooks/07_gqa.ipynb`), up to, but not including,
+# "The bug: repeating before caching".
 #
 # `step(cache, q, k, v)` is one decode step of one layer. The cache is a dictionary `{"k": K, "v": V}`, with
 # K and V `[batch, n_kv_heads, kv_len, head_dim]`.
@@ -25,8 +25,9 @@
 # - Scores are divided by the square root of `head_dim`, whatever that is. A score may be large: with scores
 #   in the thousands nothing overflows. The result is `[batch, n_heads, 1, head_dim]`.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need torch and no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need torch and no GPU.
 
 # %% tags=["given"]
 import torch
@@ -97,6 +98,7 @@ def run(step, n_heads, n_kv_heads, n_steps, head_dim=8, batch=2):
 # %% tags=["check"] points=1 title="A step has the shape of q."
 cache = new_cache(2, 2, 8)
 y = step(cache, draw(1, 2, 6, 1, 8), draw(2, 2, 2, 1, 8), draw(3, 2, 2, 1, 8))
+assert y is not None, "step returned nothing."
 assert y.shape == (2, 6, 1, 8), f"The shape is {list(y.shape)}, not that of q, [2, 6, 1, 8]."
 assert cache["k"].shape[2] == cache["v"].shape[2] == 1, "One token has passed: one row each."
 
@@ -104,6 +106,7 @@ assert cache["k"].shape[2] == cache["v"].shape[2] == 1, "One token has passed: o
 cache, v = new_cache(1, 3, 4), torch.zeros(1, 3, 1, 4)
 v[:, 0], v[:, 1], v[:, 2] = 10.0, 20.0, 30.0
 y = step(cache, torch.zeros(1, 6, 1, 4), torch.zeros(1, 3, 1, 4), v)
+assert y is not None, "step returned nothing."
 read = y[0, :, 0, 0].tolist()
 assert read == [10, 10, 20, 20, 30, 30], (
     f"KV heads 0, 1, 2 hold 10, 20, 30. Query heads 0 to 5 read {read}, "

@@ -9,12 +9,13 @@
 # %% [markdown]
 # # Assignment 6 — Blocks
 #
-# **Read first:** lesson 10, *Waste nothing* (`notebooks/10_paged.ipynb`), up to "Sharing: count the
-# owners".
+# **Read first:** lesson 10, *Waste nothing* (`notebooks/10_paged.ipynb`), to the end of
+# "Sharing: count the owners".
 #
 # Many sequences share one pool of blocks. Position $p$ of a sequence lies in the block
-# `tables[seq][p // block_size]`, in slot `p % block_size`. `Pool` keeps the books; you write the four
-# methods that use them. A sequence is known by any name, such as `"a"`.
+# `tables[seq][p // block_size]`, in slot `p % block_size`. `Pool` has room for the books, `owners`, `empty`,
+# `tables` and `lengths`; you write the four methods that use them and keep them right. A sequence is known by
+# any name, such as `"a"`.
 #
 # - `append(seq, k, v)`: one token more. `k` and `v` are `[n_kv_heads, head_dim]`. A new name starts a
 #   sequence. A block is taken from the end of `self.empty`, by `pop()`, and only when a token needs it. If
@@ -32,8 +33,9 @@
 # A block with several owners is never written. Before `append` writes to one, it takes a block, copies the
 # rows, and lets go of the shared one: *copy on write*. This block, too, may be the one that is not left.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need torch and no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need torch and no GPU.
 
 # %% tags=["given"]
 import torch
@@ -71,7 +73,9 @@ def write(cache, seq, numbers):
 
 def read(cache, seq):
     """The numbers of the tokens that a sequence holds."""
-    k, v = cache.gather(seq)
+    got = cache.gather(seq)
+    assert got is not None, "gather returned nothing"
+    k, v = got
     assert k.shape == v.shape, f"K is {list(k.shape)} and V {list(v.shape)}"
     assert torch.equal(k, -v), "K and V do not belong together"
     numbers = (k[0, :, 0] / 10).tolist()
@@ -188,13 +192,17 @@ for number in range(4):
     write(cache, "a", [number])
     write(cache, "b", [number + 100])
 assert read(cache, "a") == [0, 1, 2, 3], f"Sequence a holds {read(cache, 'a')}, not [0, 1, 2, 3]."
-assert read(cache, "b") == [100, 101, 102, 103], f"Sequence b holds {read(cache, 'b')}."
+assert read(cache, "b") == [100, 101, 102, 103], (
+    f"Sequence b holds {read(cache, 'b')}, not [100, 101, 102, 103]."
+)
 
 # %% tags=["check"] points=1 title="A fork has the same tokens and takes no block."
 cache = PagedCache(num_blocks=6, block_size=4)
 write(cache, "a", range(8))
 cache.fork("a", "b")
-assert read(cache, "b") == [0, 1, 2, 3, 4, 5, 6, 7], f"The fork holds {read(cache, 'b')}."
+assert read(cache, "b") == [0, 1, 2, 3, 4, 5, 6, 7], (
+    f"The fork holds {read(cache, 'b')}, not [0, 1, 2, 3, 4, 5, 6, 7]."
+)
 assert cache.used == 2, f"8 tokens in blocks of 4: 2 blocks are in use, not {cache.used}."
 
 

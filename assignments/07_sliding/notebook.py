@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Assignment 7 — A window with sinks
 #
-# **Read first:** lesson 9, *Windows and sinks* (`notebooks/09_window.ipynb`), up to "Where each row lies,
-# and what a pass sees".
+# **Read first:** lesson 9, *Windows and sinks* (`notebooks/09_window.ipynb`), up to, but not including,
+# "Where each row lies, and what a pass sees".
 #
 # A `SlidingCache` holds the first `sinks` tokens of a text and the last `window` tokens, however long the
 # text becomes. `Slots` gives it room for just so many, `window + sinks`. You write the two methods that
@@ -26,8 +26,9 @@
 # `window` counts the newest token itself. After `n` tokens, position `p` is held if `p < sinks` or
 # `p >= n - window`. In `Slots`, `length` counts the tokens that have passed, and starts at 0.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need torch and no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need torch and no GPU.
 
 # %% tags=["given"]
 import torch
@@ -124,7 +125,9 @@ def compare(cache, n):
 # %% tags=["check"] points=1 title="A short text is held whole, in order."
 cache = SlidingCache(window=4, sinks=0)
 feed(cache, 3)
-k, v, positions = cache.read()
+got = cache.read()
+assert got is not None, "read returned nothing."
+k, v, positions = got
 assert k.shape == v.shape == (2, 3, 3), f"3 tokens: K is {list(k.shape)}, not [2, 3, 3]."
 assert k[0, :, 0].tolist() == [0, 1, 2], f"K holds {k[0, :, 0].tolist()}, not [0, 1, 2]."
 assert positions.tolist() == [0, 1, 2], f"The positions are {positions.tolist()}, not [0, 1, 2]."
@@ -132,7 +135,9 @@ assert positions.tolist() == [0, 1, 2], f"The positions are {positions.tolist()}
 # %% tags=["check"] points=1 title="A long text: the sinks and the last tokens are held."
 cache = SlidingCache(window=4, sinks=2)
 feed(cache, *[1] * 11)
-held = cache.read()[0][0, :, 0].tolist()
+got = cache.read()
+assert got is not None, "read returned nothing."
+held = got[0][0, :, 0].tolist()
 assert held == [0, 1, 7, 8, 9, 10], (
     f"Window 4, 2 sinks, 11 tokens: K holds {held}, not [0, 1, 7, 8, 9, 10]."
 )

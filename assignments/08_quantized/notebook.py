@@ -9,7 +9,8 @@
 # %% [markdown]
 # # Assignment 8 — Codes and a tail
 #
-# **Read first:** lesson 8, *Fewer bits* (`notebooks/08_quantized.ipynb`), up to "Coded in blocks".
+# **Read first:** lesson 8, *Fewer bits* (`notebooks/08_quantized.ipynb`), up to, but not including,
+# "Coded in blocks".
 #
 # `QuantizedTail` keeps the keys of one layer in 8 bits. Each channel of a head has a scale of its own for
 # every block of `block` tokens. Tokens that fill no block yet wait in the tail, as they are. `Parts` holds
@@ -27,8 +28,9 @@
 # - `read()` returns all keys in order, float32 `[n_kv_heads, length, head_dim]`: codes times scales, then the
 #   tail.
 #
-# Change the marked cell only. The cells after it check your work; more checks, which you do not see,
-# give the points. 10 points in all. You need torch and no GPU.
+# Change the marked cell only. The two cells after it check your work. A check that prints nothing has
+# passed. These two count; more checks, which you do not see, give the rest of the 10 points.
+# You need torch and no GPU.
 
 # %% tags=["given"]
 import torch
@@ -123,6 +125,7 @@ cache, k = QuantizedTail(block=4, n_kv_heads=2, head_dim=3), draw(1, 2, 3, 3)
 cache.append(k[:, :2])
 cache.append(k[:, 2:])
 assert len(cache.codes) == 0, "3 tokens fill no block of 4."
+assert cache.read() is not None, "read returned nothing."
 assert torch.equal(cache.read(), k), "The tail must come back exactly."
 
 # %% tags=["check"] points=1 title="A full block is coded, and the rest waits in the tail."

@@ -30,6 +30,9 @@ TIMERS: Template = (
     "stopped after ",
     " s: an infinite loop, or far too slow",
 )  # as notebook.py has it
+IN_SHORT = (
+    "the same check in the notebook says why"  # as guard.py has it: says nothing to a teacher
+)
 SHORT = re.compile(r"[\d\[\](), .+-]{0,16}|[A-Za-z]|torch\.(?:bfloat16|u?int\d\d?|float\d\d|bool)")
 KINDS = {name for name, kind in vars(builtins).items() if isinstance(kind, type)}
 KINDS |= {"Tensor", "NoneType", "function", "method"}

@@ -18,7 +18,7 @@ from typing import Any
 
 from grading import sandbox
 from grading.autograder import Labels
-from grading.said import TIMERS, Failure, failures, words
+from grading.said import IN_SHORT, TIMERS, Failure, failures, words
 from grading.sandbox import Limits
 
 STARTED = b"started\n"  # what inside.py says before any of the student's code runs
@@ -159,10 +159,12 @@ def reasons(
             label: words(one.kind, one.text, known[label], names) if one.kind else ""
             for label, one in by_label.items()
         }
-        said = {label: "" if text == "AssertionError" else text for label, text in said.items()}
-        if len(said) > 1 and len({*said.values()}) == 1:  # one cause of all
-            causes += filter(None, {*said.values()})
+        telling = {text for text in said.values() if text != IN_SHORT}
+        if len(said) > 1 and len(telling) == 1:  # one cause of all
+            causes += telling - {"AssertionError", ""}
             said = dict.fromkeys(said, "")
+        silent = {"AssertionError", IN_SHORT}
+        said = {label: "" if text in silent else text for label, text in said.items()}
         tests = [f"{label} ({text})" if text else label for label, text in said.items()]
         lost.append(f"{name}: {', '.join(tests) or 'points lost'}")
     return [*causes, *lost]
