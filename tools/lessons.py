@@ -257,16 +257,19 @@ def read_notebook(path: Path) -> NotebookNode | None:
     return nbformat.read(path, as_version=4) if path.exists() else None
 
 
-def build(path: Path, force: bool) -> None:
-    """Bring one page's module and notebook up to date, executing it when its fingerprint changed."""
-    name = path.relative_to(ROOT)
-    source = read_source(path)
-    if module := exported(path, source):
+def export(path: Path) -> None:
+    """Write the module that a page exports, where its text has changed."""
+    if module := exported(path, read_source(path)):
         target, text = module
         if not target.exists() or target.read_text() != text:
             target.write_text(text)
-            print(f"{name}: wrote {target.relative_to(ROOT)}")
+            print(f"{path.relative_to(ROOT)}: wrote {target.relative_to(ROOT)}")
 
+
+def build(path: Path, force: bool) -> None:
+    """Bring one page's notebook up to date, executing it when its fingerprint changed."""
+    name = path.relative_to(ROOT)
+    source = read_source(path)
     stored = read_notebook(path.with_suffix(".ipynb"))
     known = stored.metadata.get("kvbook", {}) if stored else {}
     current = fingerprint(path, source)
@@ -356,6 +359,8 @@ def main() -> int:
         for line in found:
             print(f"stale: {line} (run `make lessons`)", file=sys.stderr)
         return bool(found)
+    for path in pages:  # all before any runs: a page may import what a later one exports
+        export(path)
     for path in pages:
         build(path, options.force)
     return 0
