@@ -170,6 +170,9 @@ def test_no_results_are_zero_with_the_log():
     assert graded["scores"] == {"q1": 0.0}
     assert graded["reason"] == "no results; the log says more"  # which may be the tests' own text
     assert graded["log"] == "the last line\n"
+    inside = inside.replace(b"the last line", b"OSError: No space left on device")
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, Limits(seconds=30))
+    assert graded["reason"].startswith("no results: it filled the room")
     inside = b"import time; print('started', flush=True); time.sleep(60)"
     graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, Limits(seconds=1))
     assert graded["reason"] == "stopped: it ran for more than 1 s"

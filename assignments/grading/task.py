@@ -201,4 +201,6 @@ def _hint(log: str, why: str) -> str:
         return ""
     if "DeadKernelError" in log or "Kernel died" in log:
         return ": the notebook ended its own process (os._exit, a crash, or memory)"
+    if "No space left on device" in log:
+        return ": it filled the room for its files, which is as large as its memory"
     return "; the log says more" if log.strip() else ""
