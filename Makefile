@@ -29,7 +29,7 @@ book: $(READY) ## build the static book into _build/html
 
 test: node-found browser-found sandbox-found check ## run every check: the fast part, every lesson again, the built book in a real browser
 	$(BIN)/python -m pytest $(TWO) --nbval --nbval-current-env --nbval-cell-timeout 180 \
-		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book
+		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book/index.ipynb
 	@rm -rf $(SITE)
 	@$(MAKE) --no-print-directory book
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "book or browser or grading or colab"

@@ -10,7 +10,11 @@
 # # How many users fit?
 #
 # You want to serve a language model, and you have one GPU. **How many people can use it at the same
-# time, and what does each technique buy you?** Choose a model and a card, then drag the context.
+# time, and what does each technique buy you?**
+#
+# ## Your model, your card
+#
+# Choose both, then drag the context. Nothing is sent anywhere.
 
 # %%
 from kvbook.explorer.capacity import CapacityExplorer

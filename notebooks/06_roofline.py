@@ -601,8 +601,9 @@ for point in bench["points"]:
         steps[job["dtype"], job["prompt"]] = found
         fast = found["times_as_fast"]["preallocated"]
         print(
-            f"{job['dtype']:9}{job['prompt']:4} tokens: {found['of_read']['preallocated']:.0%} of the read "
-            f"rate, {fast['DynamicCache']:.2f} times DynamicCache, {fast['StaticCache']:.2f} times StaticCache"
+            f"{job['dtype']:9}{job['prompt']:4} tokens: {found['of_read']['preallocated']:.0%} of the"
+            f" read rate, {fast['DynamicCache']:.2f} times DynamicCache,"
+            f" {fast['StaticCache']:.2f} times StaticCache"
         )
     elif job["what"] == "attention":
         alone[job["dtype"]], long = found["of_read"], job

@@ -59,7 +59,6 @@ import time
 
 import ipywidgets
 import matplotlib.pyplot as plt
-
 from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, fit_users, what_if
 from kvbook.accounting.facts import model as facts

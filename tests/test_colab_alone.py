@@ -42,8 +42,15 @@ RUN = """
 import sys
 import nbformat
 from nbclient import NotebookClient
-notebook = nbformat.read(sys.argv[1], 4)
-NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+from nbclient.exceptions import CellTimeoutError
+for turn in range(3):  # on a busy machine a kernel of these versions may miss a message, and wait for ever
+    notebook = nbformat.read(sys.argv[1], 4)
+    try:
+        NotebookClient(notebook, timeout=150, kernel_name="python3").execute()
+        break
+    except CellTimeoutError:
+        if turn == 2:
+            raise
 nbformat.write(notebook, sys.argv[1])
 """
 GUARD = (ROOT / "tests/stores_only.py").read_text() + "\nStoresOnly().__enter__()"

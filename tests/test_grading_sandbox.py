@@ -161,18 +161,18 @@ def test_floods_are_cut():
 def test_what_is_not_the_students_doing_is_not_graded(inside):
     """Nothing of a submission ran: that is no 0, it is no grade."""
     with pytest.raises(RuntimeError, match="the sandbox did not do its work"):
-        task.grade_one(b"", b"", inside.encode(), {"q1": 3.0}, {}, Limits(seconds=30))
+        task.grade_one(b"", b"", inside.encode(), {"q1": 3.0}, {}, [], Limits(seconds=30))
 
 
 def test_no_results_are_zero_with_the_log():
     inside = b"import sys; print('started', flush=True); sys.exit('the last line')"
-    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, Limits(seconds=30))
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, [], Limits(seconds=30))
     assert graded["scores"] == {"q1": 0.0}
     assert graded["reason"] == "no results; the log says more"  # which may be the tests' own text
     assert graded["log"] == "the last line\n"
     inside = inside.replace(b"the last line", b"OSError: No space left on device")
-    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, Limits(seconds=30))
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, [], Limits(seconds=30))
     assert graded["reason"].startswith("no results: it filled the room")
     inside = b"import time; print('started', flush=True); time.sleep(60)"
-    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, Limits(seconds=1))
+    graded = task.grade_one(b"", b"", inside, {"q1": 3.0}, {}, [], Limits(seconds=1))
     assert graded["reason"] == "stopped: it ran for more than 1 s"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvbook.accounting import ConfigError
-from kvbook.measure import record, run
+from kvbook.measure import blocks, record, run
 from kvbook.measure.command import ended_by_signals
 from kvbook.measure.progress import Progress
 from kvbook.measure.registry import RECORDS, load
@@ -25,8 +25,7 @@ def pretended(jobs: list[dict]) -> Iterator[tuple[dict, dict]]:
     for job in jobs:
         found = {"append": 18_000, "fork": 500, "free": 1_000, "start": 500}
         found |= {"live": 1, "in_use": 1, "copies": 1}
-        times = ("append_us", "fork_us", "free_us", "start_us", "operation_us")
-        yield job, found | dict.fromkeys(times, 1.0)
+        yield job, found | dict.fromkeys((*blocks.MEDIANS, *blocks.QUARTILES), 1.0)
 
 
 def stops(jobs: list[dict]) -> Iterator[tuple[dict, dict]]:

@@ -77,6 +77,10 @@ def publish(
     return write
 
 
+STAND = """[...document.scripts].filter((script) => script.type.endsWith("widget-view+json")).length
+    <= document.querySelectorAll(".kvbook-explorer").length"""
+
+
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """open_page(url, width, height, dark, listening, asked) -> a page.
@@ -128,6 +132,10 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
             page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))
         page.on("load", lambda: loads.append(monotonic()))
         page.goto(url)
+        for _ in range(100 if listening else 0):  # until every explorer stands, 5 s at most
+            if page.evaluate(STAND):
+                break
+            page.wait_for_timeout(50)
         return page
 
     yield start
