@@ -585,7 +585,7 @@ ledger.show(3)
 # %% [markdown]
 # ## The numbers on this page
 #
-# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# Each number with a unit in the text above, beside the value that it stands for. A cell fails if the
 # two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
@@ -631,6 +631,12 @@ check(
         "512 MB": per_token / llama.n_kv_heads * 32_768 / 2**20,
         "4,196 tokens": From("the answer linked in exercise 3"),
         "2.05 GB": 4196 * per_token / GiB,
+    }
+)
+
+# %% tags=["hide-input"]
+check(
+    {
         "367,404 tokens": From("the question linked in exercise 4"),
         "8.23 GB": qwen3.nbytes(367_404, tensor_parallel=4) / 2 / GiB,
         "94 layers": len(qwen3.layers),

@@ -960,7 +960,7 @@ RooflineExplorer(measured=timed, measured_with=as_timed, **own)
 # %% [markdown]
 # ## The numbers on this page
 #
-# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# Each number with a unit in the text above, beside the value that it stands for. A cell fails if the
 # two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
@@ -1006,6 +1006,12 @@ check(
         "949 tokens per second": ends["2"],
         "83 %": 100 * full / ends["2"],
         "1 operation": one2.attention_intensity,
+    }
+)
+
+# %% tags=["hide-input"]
+check(
+    {
         "4 operations": one3.attention_intensity,
         "3,798 tokens per second": ends["3"],
         "66 tokens per second": each[0],

@@ -1146,7 +1146,7 @@ ledger.show(7)
 # %% [markdown]
 # ## The numbers on this page
 #
-# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# Each number with a unit in the text above, beside the value that it stands for. A cell fails if the
 # two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
@@ -1192,6 +1192,12 @@ check(
         "32 query heads": n_query,
         "2.25 heads": ways["a latent"].bytes_per_token() / ways["1 KV head"].bytes_per_token(),
         "16 query heads": n_query / 2,
+    }
+)
+
+# %% tags=["hide-input"]
+check(
+    {
         "8 query heads": From("exercise 1"),
         "32 layers": len(llama.layers),
         "256 values": llama.layers[0].k_dim + llama.layers[0].v_dim,

@@ -1254,7 +1254,7 @@ ledger.show(8)
 # %% [markdown]
 # ## The numbers on this page
 #
-# Each number with a unit in the text above, beside the value that it stands for. This cell fails if the
+# Each number with a unit in the text above, beside the value that it stands for. A cell fails if the
 # two differ; a test fails if one is missing.
 
 # %% tags=["hide-input"]
@@ -1300,6 +1300,12 @@ check(
         "45.3 %": lost["int2", None],
         "66 bytes": config.head_dim + torch.float16.itemsize,
         "3.9 times": (k.nbytes + v.nbytes) / cache.nbytes,
+    }
+)
+
+# %% tags=["hide-input"]
+check(
+    {
         "8 sequences": jobs[0]["batch"],
         "8,192 tokens": max(job["context"] for job in jobs),
         "97 users": BitsExplorer(format="int4").users,

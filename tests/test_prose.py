@@ -78,20 +78,29 @@ def test_bad_maps_get_one_sentence() -> None:
 
 
 def read(path: Path) -> tuple[str, dict[str, ast.expr]]:
-    """A lesson's text, and the map in its last code cell."""
+    """A lesson's text, and the maps in its last code cells, as one."""
     cells = nbformat.read(path, 4).cells
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    last = [cell for cell in cells if cell.cell_type == "code"][-1].source
-    for node in ast.walk(ast.parse(last)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("check", "prose.check"):
-            (said,) = node.args
-            assert isinstance(said, ast.Dict)
-            return text, {
-                ast.literal_eval(key): value
-                for key, value in zip(said.keys, said.values, strict=True)
-                if key
-            }
-    return text, {}
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    calls = [
+        node
+        for source in code
+        if "check(" in source
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("check", "prose.check")
+    ]
+    assert "check(" in code[-1]
+    pairs = []
+    for call in calls:
+        (said,) = call.args
+        assert isinstance(said, ast.Dict)
+        pairs += [
+            (ast.literal_eval(key), value)
+            for key, value in zip(said.keys, said.values, strict=True)
+            if key
+        ]
+    assert len(dict(pairs)) == len(pairs), "a number is mapped twice"
+    return text, dict(pairs)
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
