@@ -71,4 +71,5 @@ RECIPE = Recipe(
     label=label,
     answer=answer,
     packages=("transformers",),
+    bfloat16=True,
 )

@@ -31,7 +31,8 @@ class Recipe:
     `measure[what](**rest)` does one of them, in a process of its own, and returns plain numbers.
     `check(point, record)` raises ConfigError unless a point of a record is sound. `label(job)` names
     a job in a few words, `answer(record)` tells a finished record. `unexplained(job, result)` says, a
-    sentence each, what contradicts a prediction. `packages` have their versions recorded.
+    sentence each, what contradicts a prediction. `packages` have their versions recorded. Whether it
+    calculates in bfloat16, which not every GPU can, says `bfloat16`.
     """
 
     plan: Callable[[str, dict[str, Any]], list[dict[str, Any]]]
@@ -41,6 +42,7 @@ class Recipe:
     answer: Callable[[dict[str, Any]], str]
     unexplained: Callable[[dict[str, Any], dict[str, Any]], list[str]] = lambda job, result: []
     packages: tuple[str, ...] = ()
+    bfloat16: bool = False
 
 
 def refuse_options(what: str, settings: dict[str, Any]) -> None:
