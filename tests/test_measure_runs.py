@@ -70,6 +70,21 @@ def test_a_processor_with_its_clock_in_its_name_is_no_host(
     assert record.read(tmp_path / "x.json")["device"]["name"] == name
 
 
+def test_a_kill_while_writing_leaves_the_old_record_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "mine.json"
+    record.write(path, {"points": []})
+    before = path.read_text()
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        record.write(path, {"points": [1]})
+    assert path.read_text() == before
+
+
 def test_force_goes_on_with_an_unfinished_record_of_this_run(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     with pytest.raises(KeyboardInterrupt):
