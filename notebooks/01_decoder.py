@@ -712,7 +712,7 @@ def draw(temperature: float, top_p: float) -> None:
     plt.bar(range(12), shown["bars"], color=colours, tick_label=[repr(word) for word in words])
     plt.xticks(rotation=45, ha="right")
     plt.ylabel("probability")
-    plt.title(f"{shown['kept']:,} tokens can be drawn")
+    plt.title(f"{shown['kept']:,} token{'s' * (shown['kept'] > 1)} can be drawn")
     plt.show()
     print(shown["text"])
 
@@ -724,6 +724,7 @@ temperature_slider = ipywidgets.FloatSlider(
 top_p_slider = ipywidgets.FloatSlider(
     value=0.9, min=0.05, max=1.0, step=0.05, description="top-p", continuous_update=False
 )
+temperature_slider.style.description_width = "6rem"  # all of the word
 controls = {"temperature": temperature_slider, "top_p": top_p_slider}
 ipywidgets.VBox([*controls.values(), ipywidgets.interactive_output(draw, controls)])
 
