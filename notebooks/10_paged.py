@@ -1431,7 +1431,7 @@ sliders = {
         options=[1, 4, 16, 64, 256], value=16, description="block size", continuous_update=False
     ),
     "conversations": ipywidgets.IntSlider(
-        value=10, min=2, max=20, description="× 4,096 slots", continuous_update=False
+        value=10, min=2, max=20, description="4,096 ×", continuous_update=False
     ),
 }
 ipywidgets.VBox([*sliders.values(), ipywidgets.interactive_output(serve, sliders)])
