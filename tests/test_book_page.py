@@ -54,7 +54,9 @@ def build(source: Path, out: Path, address: str = "") -> subprocess.CompletedPro
         "# A book\n\nIt <has> a first paragraph.\n\n![A picture](../a.png)\n\n"
         "```{toctree}\nother\n```\n"
     )
-    (source / "book" / "other.md").write_text("# Other\n\nText: 5 % of 80 GB, not `5 %` or 5 Bits.\n\n```python\nx = 1\n```\n")
+    (source / "book" / "other.md").write_text(
+        "# Other\n\nText: 5 % of 80 GB, not `5 %` or 5 Bits.\n\n```python\nx = 1\n```\n"
+    )
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(source), str(out)]
     env = os.environ | {"BOOK_URL": address}
     return subprocess.run(command, capture_output=True, text=True, env=env)

@@ -73,7 +73,9 @@ def test_a_figure_stands_below_its_name_in_jupyterlab_too(page: Page) -> None:
         "all => all.map(e => ['dt', 'dd'].map(s => e.querySelector(s).getBoundingClientRect().toJSON()))"
     )
     assert len(facts) == 6
-    assert all(name["bottom"] <= value["top"] and name["left"] == value["left"] for name, value in facts)
+    assert all(
+        name["bottom"] <= value["top"] and name["left"] == value["left"] for name, value in facts
+    )
 
 
 def test_it_starts_where_the_lesson_s_point_is(page: Page) -> None:

@@ -53,7 +53,9 @@ MENDS = {  # the theme's markup -> what the policy allows and axe-core finds not
     'id="pst-primary-sidebar" class': 'id="pst-primary-sidebar" role="complementary" '
     'aria-label="The book" class',
 }
-UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?i?B\b|[mµ]?s\b)")  # the space before it: a line never ends there
+UNIT = re.compile(
+    r"(?<=\d) (?=%|[kMGT]?i?B\b|[mµ]?s\b)"
+)  # the space before it: a line never ends there
 FOLD = 4000  # characters of HTML: a figure before this may be seen at once
 
 
@@ -123,7 +125,8 @@ def description(doctree: nodes.document | None) -> str:
 def keep_units(app: Sphinx, doctree: nodes.document, name: str) -> None:
     """No number is torn from its unit; code stays as it is."""
     for text in list(doctree.findall(nodes.Text)):
-        if not isinstance(text.parent, (nodes.literal, nodes.FixedTextElement)) and UNIT.search(text):
+        is_code = isinstance(text.parent, (nodes.literal, nodes.FixedTextElement))
+        if not is_code and UNIT.search(text):
             text.parent.replace(text, nodes.Text(UNIT.sub("\u00a0", text)))
 
 
