@@ -110,7 +110,7 @@ def window_mask(q_positions: Tensor, k_positions: Tensor, window: int, sinks: in
 twelve = torch.arange(12)[None]
 masks = {sinks: window_mask(twelve, twelve, window=4, sinks=sinks)[0, 0] for sinks in (0, 2)}
 for sinks, mask in masks.items():
-    print(f"4 and {sinks} sinks: {mask.sum(1).tolist()} keys seen by queries 0 to 11")
+    print(f"window 4, {sinks} sinks: {mask.sum(1).tolist()} keys seen by queries 0 to 11")
 assert masks[0].sum(1).tolist() == [1, 2, 3] + [4] * 9
 assert masks[2].sum(1).tolist() == [1, 2, 3, 4, 5] + [6] * 7
 
@@ -141,8 +141,8 @@ plt.show()
 # ### A ring of slots
 #
 # If nobody will ever look at a row again, its memory can be used again. So give the cache `window` slots
-# and let the tokens go round: position 8 takes the slot of position 0. Sinks keep their slots for
-# good, and the others go round behind them.
+# and let the tokens go round: in a window of 8, position 8 takes the slot of position 0. Sinks keep
+# slots of their own for good, and the others go round behind them.
 #
 # Both directions are arithmetic, so no table is needed: from a position to its slot, and from a slot
 # back to the newest position that it can hold. The second direction matters because a ring is out of
@@ -185,7 +185,7 @@ assert held == [8, 9, 2, 3, 4, 5, 6, 7]
 
 # %% [markdown]
 # Guess 2: the 9th token, at position 8, is the first that overwrites another. The prompt left two
-# slots free, and nothing rolls before they are filled.
+# slots free, and no slot is taken twice before they are filled.
 
 # %% [markdown]
 # ### Where each row lies, and what a pass sees
@@ -743,7 +743,7 @@ plt.show()
 # Guess 4: with a window of 128 perplexity more than doubles, +118 %. Keep the first four tokens as well
 # and the rise is 5 %. The four tokens cost 3 % more memory. A window of 256 without them does far worse
 # than a window of 64 with them. So it is not the content of the far past that the model misses first: the
-# four tokens are the headword of a dictionary's first entry.
+# four tokens are “CAABA, n”, how a dictionary's first entry begins.
 #
 # From the token on at which something really is forgotten, the rises are 144 % and 6 %. With a window of
 # 256, which is not full for a quarter of this text, it is 108 % instead of 73 %. A longer text would come
@@ -977,7 +977,7 @@ def rerun(window: int, sinks: int) -> None:
     error = bars[0] * found.error  # of the change, against the full cache on the same tokens
     plt.barh(["every token kept", f"{cache.slots} slots"], bars, xerr=[0, error], color=colours)
     plt.xlabel("perplexity; the bar: one standard error of the change")
-    plt.title(f"Window {window}, {sinks} sinks: {found.ratio:+.0%} ± {found.error:.0%}")
+    plt.title(f"Window {window}, sinks {sinks}: {found.ratio:+.0%} ± {found.error:.0%}")
     plt.show()
 
 
@@ -1171,7 +1171,7 @@ ledger.show(9)
 # %% [markdown]
 # ## Next
 #
-# Every cache so far reserves its room in one piece, whether the text becomes long or not.
+# Most caches so far reserve their room in one piece, whether the text becomes long or not.
 # [Lesson 10](10_paged.ipynb) gives the memory out in small blocks, and lets users share what they have in
 # common.
 

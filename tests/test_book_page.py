@@ -54,7 +54,9 @@ def build(source: Path, out: Path, address: str = "") -> subprocess.CompletedPro
         "# A book\n\nIt <has> a first paragraph.\n\n![A picture](../a.png)\n\n"
         "```{toctree}\nother\n```\n"
     )
-    (source / "book" / "other.md").write_text("# Other\n\nText.\n\n```python\nx = 1\n```\n")
+    (source / "book" / "other.md").write_text(
+        "# Other\n\nText: 5 % of 80 GB, not `5 %` or 5 Bits.\n\n```python\nx = 1\n```\n"
+    )
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(source), str(out)]
     env = os.environ | {"BOOK_URL": address}
     return subprocess.run(command, capture_output=True, text=True, env=env)
@@ -105,6 +107,11 @@ def test_a_book_without_an_address_names_none(unnamed: Path) -> None:
     assert not (unnamed / "sitemap.xml").exists()
     for page in unnamed.rglob("*.html"):
         assert "example.org" not in page.read_text()
+
+
+def test_no_number_is_torn_from_its_unit(unnamed: Path) -> None:
+    text = soup(unnamed / "book" / "other.html").find("article").get_text()
+    assert "Text: 5\u00a0% of 80\u00a0GB, not 5 % or 5 Bits." in text
 
 
 def test_what_is_no_address_is_refused_in_a_sentence(tmp_path: Path) -> None:

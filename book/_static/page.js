@@ -36,4 +36,14 @@
 
   // A page opened from disk may not read other pages, so its search shows titles alone.
   if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+
+  // Each page holds its headings once more, for print. A search result shows the text around its word instead.
+  if (typeof Search === "object") {
+    const textOf = Search.htmlToText;
+    Search.htmlToText = (html, anchor) => {
+      const page = new DOMParser().parseFromString(html, "text/html");
+      page.getElementById("jb-print-docs-body")?.remove();
+      return textOf(page.documentElement.outerHTML, anchor);
+    };
+  }
 })();

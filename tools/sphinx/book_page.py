@@ -53,6 +53,9 @@ MENDS = {  # the theme's markup -> what the policy allows and axe-core finds not
     'id="pst-primary-sidebar" class': 'id="pst-primary-sidebar" role="complementary" '
     'aria-label="The book" class',
 }
+UNIT = re.compile(
+    r"(?<=\d) (?=%|[kMGT]?i?B\b|[mµ]?s\b)"
+)  # the space before it: a line never ends there
 FOLD = 4000  # characters of HTML: a figure before this may be seen at once
 
 
@@ -117,6 +120,14 @@ def description(doctree: nodes.document | None) -> str:
         text = " ".join(paragraph.astext().split())
         break
     return text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " …"
+
+
+def keep_units(app: Sphinx, doctree: nodes.document, name: str) -> None:
+    """No number is torn from its unit; code stays as it is."""
+    for text in list(doctree.findall(nodes.Text)):
+        is_code = isinstance(text.parent, (nodes.literal, nodes.FixedTextElement))
+        if not is_code and UNIT.search(text):
+            text.parent.replace(text, nodes.Text(UNIT.sub("\u00a0", text)))
 
 
 def is_one_of(file: Any, names: tuple[str, ...]) -> bool:
@@ -230,6 +241,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_page_fingerprint", "", "html")
     app.connect("config-inited", set_address)
     app.connect("config-inited", take_fingerprint)
+    app.connect("doctree-resolved", keep_units)
     app.connect("html-page-context", shape_page, priority=900)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
