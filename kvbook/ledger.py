@@ -8,7 +8,6 @@ depend on the modules of later lessons.
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from kvbook import ledger_file
 from kvbook.accounting import CacheSpec, cache_spec, fit_users, what_if
 from kvbook.accounting.facts import model
 from kvbook.accounting.latent import with_latent
@@ -173,7 +173,8 @@ def show(lesson: int, folder: Path = FOLDER) -> Ledger:
     """The ledger with all changes made up to a lesson, 1 to LESSONS.
 
     Speeds are those of the files in `folder` that RECORDS names, where they exist and hold a finished,
-    whole run on that type of device. Raises ValueError for another lesson.
+    whole run on that type of device. Raises ValueError for another lesson, and for a file that is no
+    sound record.
     """
     if type(lesson) is not int or not 1 <= lesson <= LESSONS:
         raise ValueError(f"lesson is {lesson!r}; it must be an int from 1 to {LESSONS}.")
@@ -220,12 +221,11 @@ Found = dict[str, tuple[str, dict[str, Any], dict[str, dict[str, float]]]]
 
 def _records(folder: Path) -> Found:
     """By type of device: the record's name, the record, and its rates by way."""
+    ways = [change.way for change in CHANGES if change.way]
     found: Found = {}
     for device, path in RECORDS.items():
         file = folder / Path(path).name
-        record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        whole = record.get("finished") and not record["settings"]["quick"]
-        if whole and (record["record"], record["device"]["type"]) == ("ledger", device):
+        if record := ledger_file.read(file, device, ways):
             found[device] = file.name, record, _rates(record)
     return found
 

@@ -1052,6 +1052,7 @@ check(
         "51 %": 100 * on_first,
         "17 tokens": n,
         "8 bits": From("kvbook.explorer.attention.quantise: uint8"),
+        "135 million weights": total,
         "884,736 weights": sum(w.numel() for w in model.blocks[0].attention.parameters()),
     }
 )

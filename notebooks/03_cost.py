@@ -643,6 +643,7 @@ check(
     {
         "367,404 tokens": From("the question linked in exercise 4"),
         "8.23 GB": qwen3.nbytes(367_404, tensor_parallel=4) / 2 / GiB,
+        "4 GPUs": From("the question linked in exercise 4"),
         "94 layers": len(qwen3.layers),
         "4 KV heads": model("qwen3-235b-a22b").config["num_key_value_heads"],
         "32 times": llama.n_heads,

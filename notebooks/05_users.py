@@ -528,3 +528,13 @@ check(
         "8,192 tokens": From("chosen in exercise 3, to compare"),
     }
 )
+
+# %% tags=["hide-input"]
+check(
+    {
+        "2 GPUs": From("an example: any number that divides the heads"),
+        "16 GPUs": gpus,
+        "4 GPUs": From("chosen in exercise 2"),
+        "8 GPUs": From("chosen in exercise 2"),
+    }
+)

@@ -1307,6 +1307,8 @@ check(
 check(
     {
         "8 sequences": jobs[0]["batch"],
+        "32 neighbours": FORMATS["int4"][1].width,
+        "64 channels": keys.shape[1],
         "8,192 tokens": max(job["context"] for job in jobs),
         "97 users": BitsExplorer(format="int4").users,
         "4,096 tokens": n_tokens,

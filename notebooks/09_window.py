@@ -1231,7 +1231,10 @@ check(
 check(
     {
         "94 %": From("the answer's code, which asserts it"),
+        "12 queries": prompt.shape[1],
+        "52 layers": kinds.count(False),  # of Gemma 3 27B
         "10 tokens": From("exercise 3"),
+        "2 tokens": From("exercise 3"),
         "5 rows": From("exercise 3"),
         "300 positions": From("exercise 4"),
         "127 positions": windowed - 1,

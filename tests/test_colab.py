@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -17,12 +18,15 @@ from stores_only import StoresOnly
 
 import kvbook
 from kvbook import ledger
+from kvbook.accounting import ConfigError
 from kvbook.device import half
 from kvbook.lessons import quantized
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.gqa import LatentCache, LatentConfig
 from kvbook.measure import record
 from kvbook.measure.points import fill
+from kvbook.measure.registry import RECORDS, load
+from kvbook.measure.run import measure
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -199,6 +203,50 @@ def test_a_refused_address_changes_nothing(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]"])
+def test_a_broken_notebook_is_named_before_anything_is_written(
+    copy: Path,
+    tool: ModuleType,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (copy / "book/index.ipynb").write_text(text)
+    before = contents(copy)
+    monkeypatch.setattr(sys, "argv", ["publish_config.py", ADDRESS])
+    assert tool.main() == 1
+    assert contents(copy) == before
+    said = capsys.readouterr().err
+    assert said.startswith("kvbook: book/index.ipynb cannot be read: ")
+    assert said.count("\n") == 1
+
+
+def test_a_missing_configuration_is_said_in_one_line(
+    copy: Path,
+    tool: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (copy / "_config.yml").unlink()
+    monkeypatch.setattr(sys, "argv", ["publish_config.py", ADDRESS])
+    assert tool.main() == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_kill_while_writing_leaves_the_configuration_whole(
+    copy: Path, tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = contents(copy)
+    monkeypatch.setattr(sys, "argv", ["publish_config.py", ADDRESS])
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tool.main()
+    assert contents(copy) == before
+
+
 def test_the_configuration_follows_from_its_address(tool: ModuleType) -> None:
     config = (ROOT / "_config.yml").read_text()
     assert tool.stamped(config, tool.lessons.repository()) == config
@@ -210,6 +258,22 @@ def test_the_configuration_follows_from_its_address(tool: ModuleType) -> None:
 
 
 # What comes with the package
+
+
+def test_what_the_package_imports_is_what_it_asks_for() -> None:
+    """Beside Python's own; transformers is asked for by name where it is compared with."""
+    text = (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("]")[0]
+    asked = set(re.findall(r'^ *"([a-z0-9_]+)', text, re.M))
+    found = set()
+    for path in (ROOT / "kvbook").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.partition(".")[0])
+    foreign = found - {*sys.stdlib_module_names, "kvbook"}
+    # ipywidgets is asked for by notebooks and draws what anywidget makes
+    assert foreign - {"transformers"} == asked - {"ipywidgets"}
 
 
 def test_the_book_s_records_come_with_the_package() -> None:
@@ -245,6 +309,28 @@ def test_the_float_of_two_bytes_is_one_that_the_device_calculates_with(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert half(device) == half(torch.device(device)) == dtype
     assert dtype.itemsize == 2
+
+
+@pytest.mark.parametrize("what", ["decode", "codes"])
+def test_a_measurement_in_bfloat16_is_refused_on_a_gpu_without_it(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    settings = {"model": "smollm2-135m", "quick": True, "budget_bytes": None}
+    with pytest.raises(ConfigError, match=rf"^--what is {what}, which calculates in bfloat16;"):
+        measure(tmp_path / "mine.json", "cuda", settings, "command", what=what)
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_other_measurement_speaks_of_bfloat16_arithmetic() -> None:
+    """Those that do ask the GPU first; `kinds` and `points` name it as a float to store rows in."""
+    asks = {"codes_points", "bench", "rate", "growth", "attention"}
+    stores = {"kinds", "points", "registry", "run", "decode"}
+    folder = ROOT / "kvbook" / "measure"
+    named = {path.stem for path in folder.rglob("*.py") if "bfloat16" in path.read_text()}
+    assert named <= asks | stores
+    assert {name for name in RECORDS if load(name).bfloat16} == {"decode", "codes"}
 
 
 @pytest.mark.parametrize("name", quantized.FORMATS)

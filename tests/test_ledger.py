@@ -161,6 +161,66 @@ def test_what_is_no_whole_run_of_this_device_is_not_shown(folder: Path, odd: dic
     assert "No CPU record of tokens per second exists here." in ledger.show(2, folder).notes
 
 
+def first(kept: dict) -> dict:
+    return kept["points"][0]
+
+
+UNSOUND = {
+    "no settings": lambda kept: kept.pop("settings"),
+    "no versions": lambda kept: kept.pop("versions"),
+    "no name": lambda kept: kept["device"].pop("name"),
+    "no date": lambda kept: kept.pop("date"),
+    "a date like no other": lambda kept: kept.update(date="today"),
+    "a number for a date": lambda kept: kept.update(date=5),
+    "threads below 1": lambda kept: kept["device"].update(threads=-1),
+    "no points": lambda kept: kept["points"].clear(),
+    "points of the wrong type": lambda kept: kept.update(points=[1]),
+    "a part twice": lambda kept: kept["points"].append(first(kept)),
+    "another model": lambda kept: first(kept)["job"].update(model="narrow"),
+    "another device": lambda kept: first(kept)["job"].update(device="cuda"),
+    "another context": lambda kept: first(kept)["job"].update(context=7),
+    "half a round": lambda kept: first(kept)["job"].update(rounds=4.0),
+    "a way missing": lambda kept: first(kept)["result"]["seconds"].pop("int8"),
+    "a way too many": lambda kept: first(kept)["result"]["seconds"].update(fast=[1.0] * 4),
+    "a round missing": lambda kept: first(kept)["result"]["seconds"]["int8"].pop(),
+    "no number": lambda kept: first(kept)["result"]["seconds"].update(int8=[float("nan")] * 4),
+    "no end": lambda kept: first(kept)["result"]["seconds"].update(int8=[float("inf")] * 4),
+    "text": lambda kept: first(kept)["result"]["seconds"].update(int8=["1"] * 4),
+    "no time": lambda kept: first(kept)["result"]["seconds"].update(int8=[0.0] * 4),
+    "before the start": lambda kept: first(kept)["result"]["seconds"].update(int8=[-1.0] * 4),
+    "true": lambda kept: first(kept)["result"]["seconds"].update(int8=[True] * 4),
+}
+
+
+@pytest.mark.parametrize("what", UNSOUND)
+def test_an_unsound_record_is_refused_in_one_sentence_and_not_shown(
+    folder: Path, what: str
+) -> None:
+    path = folder / "ledger_cpu.json"
+    kept = json.loads(path.read_text())
+    UNSOUND[what](kept)
+    path.write_text(json.dumps(kept))
+    with pytest.raises(
+        ValueError, match=r"^ledger_cpu\.json is no record of the ledger: .+\.$"
+    ) as caught:
+        ledger.show(10, folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\0"])
+def test_a_file_that_is_half_written_is_refused(folder: Path, text: str) -> None:
+    (folder / "ledger_cpu.json").write_text(text)
+    with pytest.raises(ValueError, match=r"^ledger_cpu\.json is not JSON, or too deep\.$"):
+        ledger.show(2, folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "5", "{}"])
+def test_json_that_is_no_record_is_refused(folder: Path, text: str) -> None:
+    (folder / "ledger_cpu.json").write_text(text)
+    with pytest.raises(ValueError, match="no record of the ledger"):
+        ledger.show(2, folder)
+
+
 def test_the_ledger_counts_rates_as_the_record_does(folder: Path) -> None:
     kept = record.read(folder / "ledger_cpu.json")
     shown = {row.change: row.rates["cpu"] for row in ledger.show(10, folder).rows}

@@ -85,6 +85,63 @@ def test_a_broken_notebook_is_said_in_one_line(copy: Path, text: str) -> None:
     assert "notebooks/01_decoder.py or its notebook: " in result.stderr
 
 
+SOURCE = """# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Lesson 99 — A title
+
+# %% tags=["export"]
+number = 1
+
+# %%
+print(number)
+"""
+FAULTS = {
+    "no Python": ("number = 1", "number = = 1", "SyntaxError: .+ in 'number = = 1'"),
+    "a cell that fails": ("print(number)", "1 / 0", "a cell fails with ZeroDivisionError: .+"),
+    "no title": ("# # Lesson 99 — A title", "# No title", "ValueError: its first cell must .+"),
+    "no text": ("# %% [markdown]\n# # Lesson 99 — A title\n", "", "ValueError: its first .+"),
+    "no kernel": (SOURCE[: SOURCE.index("# %%")], "", "ValueError: .+ kernelspec .+"),
+    "nothing": (SOURCE, "", "ValueError: .+"),
+}
+
+
+def lessons_99(copy: Path, text: str, newline: str = "\n") -> subprocess.CompletedProcess[str]:
+    (copy / "notebooks/99_x.py").write_text(text, newline=newline)
+    command = [sys.executable, copy / "tools/lessons.py", "99"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=copy / "book")
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_page_s_fault_is_said_in_one_line_and_nothing_is_half_written(
+    copy: Path, what: str
+) -> None:
+    old, new, said = FAULTS[what]
+    result = lessons_99(copy, SOURCE.replace(old, new))
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert re.fullmatch(f"kvbook: notebooks/99_x.py: {said}", last)
+    assert (result.stderr == last + "\n") is (what != "a cell that fails")
+    assert not (copy / "notebooks/99_x.ipynb").exists()
+    assert not [*copy.rglob("*.partial")]
+    module = copy / "kvbook/lessons/x.py"
+    assert module.exists() is (what == "a cell that fails")  # its code is Python, so it is exported
+
+
+def test_a_page_may_have_windows_lines_and_is_made_from_any_folder(copy: Path) -> None:
+    result = lessons_99(copy, SOURCE, newline="\r\n")
+    assert result.returncode == 0, result.stderr
+    assert "\r" not in (copy / "notebooks/99_x.ipynb").read_text()
+    assert "number = 1" in (copy / "kvbook/lessons/x.py").read_text().splitlines()
+    assert lessons_99(copy, SOURCE).stdout == ""  # nothing to do
+
+
 def test_a_changed_setup_cell_is_written_without_a_run(copy: Path) -> None:
     notebook = copy / "notebooks/01_decoder.ipynb"
     before = notebook.read_text()

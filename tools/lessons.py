@@ -30,6 +30,7 @@ import nbformat
 import yaml
 from jupytext.combine import combine_inputs_with_outputs
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
@@ -53,6 +54,10 @@ def read_source(path: Path) -> NotebookNode:
     """The page as a notebook without outputs, its cells numbered so that ids never change by chance."""
     notebook = jupytext.read(path)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    if "kernelspec" not in notebook.metadata:
+        raise ValueError("it does not begin with the kernelspec that the other pages begin with")
+    if not (notebook.cells and notebook.cells[0].source.startswith("# ")):
+        raise ValueError("its first cell must be its title, text that begins with '# '")
     notebook.metadata = NotebookNode(kernelspec=notebook.metadata["kernelspec"])
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:03d}"
@@ -262,8 +267,9 @@ def export(path: Path) -> None:
     """Write the module that a page exports, where its text has changed."""
     if module := exported(path, read_source(path)):
         target, text = module
+        ast.parse(text)  # what is no Python must not take the place of what is
         if not target.exists() or target.read_text() != text:
-            target.write_text(text)
+            put(target, text)
             print(f"{path.relative_to(ROOT)}: wrote {target.relative_to(ROOT)}")
 
 
@@ -299,8 +305,13 @@ def build(path: Path, force: bool) -> None:
 def write(path: Path, notebook: NotebookNode) -> None:
     """Store a notebook whole or not at all."""
     nbformat.validate(notebook)
-    partial = path.with_suffix(".ipynb.partial")
-    partial.write_text(nbformat.writes(notebook) + "\n")
+    put(path, nbformat.writes(notebook) + "\n")
+
+
+def put(path: Path, text: str) -> None:
+    """Replace a file at once: whoever is stopped leaves the old one or the new one, whole."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
@@ -331,8 +342,21 @@ def readable_or_stale(path: Path) -> list[str]:
     try:
         return stale(path)
     except Exception as error:  # whatever a broken file brings: named, and the other pages go on
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return [f"{path.relative_to(ROOT)} or its notebook: {type(error).__name__}: {reason}"]
+        return [f"{path.relative_to(ROOT)} or its notebook: {reason(error)}"]
+
+
+def reason(error: Exception) -> str:
+    """What went wrong with a page, in one line."""
+    if isinstance(error, CellExecutionError):
+        name, text = error.ename, str(error.evalue)
+    else:
+        name, text = type(error).__name__, str(error)
+    line = (text.strip().splitlines() or [""])[0]
+    if isinstance(error, SyntaxError) and error.text:
+        line = f"{error.msg} in {error.text.strip()!r}"
+    return (
+        f"a cell fails with {name}: {line}" if name != type(error).__name__ else f"{name}: {line}"
+    )
 
 
 def orphans() -> list[str]:
@@ -360,10 +384,16 @@ def main() -> int:
         for line in found:
             print(f"stale: {line} (run `make lessons`)", file=sys.stderr)
         return bool(found)
-    for path in pages:  # all before any runs: a page may import what a later one exports
-        export(path)
-    for path in pages:
-        build(path, options.force)
+    try:
+        for path in pages:  # all before any runs: a page may import what a later one exports
+            export(path)
+        for path in pages:
+            build(path, options.force)
+    except Exception as error:  # one page's fault ends the run; what was written before it is whole
+        if isinstance(error, CellExecutionError):
+            print(error, file=sys.stderr)  # the cell, and where in it
+        print(f"kvbook: {path.relative_to(ROOT)}: {reason(error)}", file=sys.stderr)
+        return 1
     return 0
 
 

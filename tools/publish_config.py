@@ -48,19 +48,30 @@ def stamped(config: str, address: str) -> str:
     return config
 
 
+def check_notebooks() -> None:
+    """Raise ValueError, one sentence, for a notebook that cannot be read, so takes no address."""
+    for path in (source.with_suffix(".ipynb") for source in lessons.sources()):
+        try:
+            lessons.read_notebook(path)
+        except Exception as error:  # whatever a broken file brings
+            name = path.relative_to(lessons.ROOT)
+            raise ValueError(f"{name} cannot be read: {lessons.reason(error)}") from None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Say where the book lives.")
     parser.add_argument("url", metavar="URL", help="https://github.com/OWNER/NAME, or empty")
     try:
         address = checked(parser.parse_args().url)
-        before = CONFIG.read_text()
+        before = CONFIG.read_text(encoding="utf-8")
         after = stamped(before, address)
-    except ValueError as error:
+        check_notebooks()  # before anything is written
+        if after != before:
+            lessons.put(CONFIG, after)
+        pages = [path for path in lessons.sources() if lessons.restamp(path)]
+    except (ValueError, OSError) as error:
         print(f"kvbook: {error}", file=sys.stderr)
         return 1
-    if after != before:
-        CONFIG.write_text(after)
-    pages = [path for path in lessons.sources() if lessons.restamp(path)]
     print(f"The book lives at {address}." if address else "The book has no address.")
     print(f"Changed: _config.yml: {after != before}, notebooks: {len(pages)}.")
     return 0

@@ -146,4 +146,11 @@ def answer(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-RECIPE = Recipe(plan=plan, measure={"codes": codes}, check=check, label=label, answer=answer)
+RECIPE = Recipe(
+    plan=plan,
+    measure={"codes": codes},
+    check=check,
+    label=label,
+    answer=answer,
+    bfloat16=True,
+)

@@ -64,4 +64,5 @@ RECIPE = Recipe(
     label=label,
     answer=answer,
     packages=("transformers",),
+    bfloat16=True,
 )

@@ -32,7 +32,7 @@ class Recipe:
     `check(point, record)` raises ConfigError unless the result of a point, whose job is one of the
     plan, is sound. `label(job)` names a job in a few words, `answer(record)` tells a finished record.
     `unexplained(job, result)` says, a sentence each, what contradicts a prediction. `packages` have
-    their versions recorded.
+    their versions recorded. `bfloat16` says that it calculates in that dtype, which not every GPU can.
     """
 
     plan: Callable[[str, dict[str, Any]], list[dict[str, Any]]]
@@ -42,6 +42,7 @@ class Recipe:
     answer: Callable[[dict[str, Any]], str]
     unexplained: Callable[[dict[str, Any], dict[str, Any]], list[str]] = lambda job, result: []
     packages: tuple[str, ...] = ()
+    bfloat16: bool = False
 
 
 def parts(point: dict[str, Any], fields: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:

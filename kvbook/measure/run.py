@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kvbook.accounting import ConfigError
+from kvbook.device import half
 from kvbook.measure import record as records
 from kvbook.measure.machine import device_facts, driver, versions
 from kvbook.measure.plan import Job
@@ -42,6 +43,8 @@ def measure(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     recipe = load(what)
     jobs = recipe.plan(device, settings)
+    if recipe.bfloat16 and half(device) is not torch.bfloat16:
+        raise ConfigError(f"--what is {what}, which calculates in bfloat16; this GPU has none.")
     for package in recipe.packages:
         if find_spec(package) is None:
             raise ConfigError(f"{package} is missing, which {what} compares with: pip install it.")
