@@ -12,12 +12,15 @@
 # You want to serve a language model, and you have one GPU. **How many people can use it at the same
 # time, and what does each technique buy you?**
 #
+# Start by [sizing a server](../notebooks/05_users.ipynb), by [studying](how_to_read.md), or by
+# [teaching](instructors.md); or here, with your model and your card.
+#
 # ## Your model, your card
 #
 # Choose both, then drag the context: the tokens of one conversation. A *sequence* is one conversation,
 # and the *batch* is how many run at once. Nothing is sent anywhere.
 
-# %%
+# %% tags=["remove-input"]
 from kvbook.explorer.capacity import CapacityExplorer
 
 CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")

@@ -1633,6 +1633,7 @@ check(
         "512 tokens": mix[0],
         "2,048 tokens": mix[6],
         "4,096 tokens": mix[9],
+        "4,096 slots": slots / len(mix),
         "16 tokens": answers[2][1],
         "64 tokens": len(repeat),
         "1,200 conversations": len(requests),
