@@ -52,7 +52,7 @@ import ipywidgets
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.explorer.stepper import TokenStepper
 from kvbook.lessons.decoder import Decoder, generate
 from kvbook.models import smollm2
@@ -925,14 +925,20 @@ assert moved == {"context": 128, "held": [128]}
 # the first change; 2,336 tokens processed against 68; the clock gains less than the count, and more
 # the longer the text; 46,080 bytes per token.
 #
-# What you gave and what you got, for SmolLM2-135M in float32 after a prompt of 5 tokens (the ledger's
-# lines follow in lesson 3, when you can compute them):
+# What you gave and what you got, for SmolLM2-135M in float32 after a prompt of 5 tokens:
 #
 # | Lesson | Bytes per token | Tokens in step 16 | What runs out |
 # |---|---|---|---|
 # | 1. A decoder | 0 | 20 | time |
 # | 2. Reuse the past | 46,080 | 1 | memory |
 #
+# The ledger has two new lines, one for each cache. Where its bytes and users come from, lessons 3 and 5
+# say; the model there is a larger one.
+
+# %%
+ledger.show(2)
+
+# %% [markdown]
 # ## Next
 #
 # You traded work for memory. For this small model a token costs 46,080 bytes. What does it cost for

@@ -575,7 +575,7 @@ assert "num_key_value_heads" in message
 #
 # Your four guesses, once more: 524,288 bytes; 25,706 tokens; less, 70,272 bytes; the same 537 MB.
 #
-# The ledger has lesson 2's two lines, one for each cache. You can now compute their bytes yourself:
+# The ledger has no new line, but you can now compute its bytes yourself:
 
 # %%
 ledger.show(3)

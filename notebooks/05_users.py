@@ -44,7 +44,7 @@ import ipywidgets
 import matplotlib.pyplot as plt
 import torch
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, fit_users
 from kvbook.accounting.facts import gpu, model
 from kvbook.accounting.whatif import what_if
@@ -464,7 +464,7 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 #
 # Your four guesses, once more: 30; 31.7, one too many; 61; 30 and 97.
 #
-# The ledger, for Llama 2 7B on 80 GB:
+# What may come of it, for Llama 2 7B on 80 GB:
 #
 # | Cache | Bytes per token | Users with 4,096 tokens |
 # |---|---|---|
@@ -473,6 +473,12 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # | 8 KV heads | 131,072 | 123 |
 # | as published, paged | 524,288 | 97, on the mix |
 #
+# The book's ledger has no new line, but you can now compute its users yourself:
+
+# %%
+ledger.show(5)
+
+# %% [markdown]
 # ## Next
 #
 # 30 users fit. How fast are they served, and would more of them make it slower?

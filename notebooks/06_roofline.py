@@ -65,7 +65,7 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, fit_users
 from kvbook.accounting.facts import gpu, gpus, model
 from kvbook.accounting.roofline import Shape, decode_step, device_of, phase, prefill, ridge
@@ -950,8 +950,13 @@ RooflineExplorer(measured=timed, measured_with=as_timed, **own)
 # | 5. How many users fit? | 524,288 (Llama 2 7B, fp16) | | 30, with 4,096 tokens each |
 # | 6. Two phases | 524,288 | at most 788 on an A100, all 30 together (bound) | 30 |
 #
-# What your machine reached with SmolLM2 stands in the tables above; it is no fact about a GPU.
-#
+# What your machine reached with SmolLM2 stands in the tables above; it is no fact about a GPU. The
+# book's ledger has no new line. Its speeds were measured, one sequence at a time; they are no bound.
+
+# %%
+ledger.show(6)
+
+# %% [markdown]
 # ## Next
 #
 # The cache takes memory, and it takes bandwidth at every step. The coming lessons cut it, and each cut
