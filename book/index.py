@@ -47,16 +47,16 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 #
 # | Lesson | What you find out | Time |
 # |---|---|---|
-# | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | Without a cache, the step that writes the 16th token processes 20 tokens, 19 of them again. | 40 min |
-# | [2. Reuse the past](../notebooks/02_cache.ipynb) | To write 64 tokens after 5, each layer processes 68 with a cache, 2,336 without. | 40 min |
-# | [3. What a token costs](../notebooks/03_cost.ipynb) | 524,288 bytes in Llama 2 7B; 70,272 in DeepSeek-V3, a hundred times larger. | 40 min |
-# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte; those of a growing cache take a sixtieth more for a moment. | 40 min |
-# | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of texts. | 30 min |
-# | [6. Two phases](../notebooks/06_roofline.ipynb) | Arithmetic on Llama 2 7B's weights takes longer than reading them from 154 users on; 30 fit. | 40 min |
-# | [7. Fewer KV heads](../notebooks/07_gqa.ipynb) | One KV head instead of three takes 15,360 bytes a token, not 46,080; repeated before caching, 138,240. | 45 min |
-# | [8. Fewer bits](../notebooks/08_quantized.ipynb) | int8 takes 51.6 % of an fp16 cache and costs nothing measurable; with 4 bits perplexity rises by 5.0 %, or by 0.9 % if keys have a scale per channel and the newest wait uncoded. | 40 min |
-# | [9. Windows and sinks](../notebooks/09_window.ipynb) | A window of 128 tokens raises perplexity by 118 %; with the first four tokens kept, by 5 %. | 40 min |
-# | [10. Waste nothing](../notebooks/10_paged.ipynb) | Reserved in one piece, a third of the memory holds tokens; in blocks of 16 it is 99.5 %. | 40 min |
+# | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | Without a cache, the step that writes the 16th token processes 20 tokens, 19 of them again. | 40 min |
+# | [2. Reuse the past](../notebooks/02_cache.ipynb) | To write 64 tokens after 5, each layer processes 68 with a cache, 2,336 without. | 40 min |
+# | [3. What a token costs](../notebooks/03_cost.ipynb) | 524,288 bytes in Llama 2 7B; 70,272 in DeepSeek-V3, a hundred times larger. | 40 min |
+# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte; those of a growing cache take a sixtieth more for a moment. | 40 min |
+# | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of texts. | 30 min |
+# | [6. Two phases](../notebooks/06_roofline.ipynb) | Arithmetic on Llama 2 7B's weights takes longer than reading them from 154 users on; 30 fit. | 40 min |
+# | [7. Fewer KV heads](../notebooks/07_gqa.ipynb) | One KV head instead of three takes 15,360 bytes a token, not 46,080; repeated before caching, 138,240. | 45 min |
+# | [8. Fewer bits](../notebooks/08_quantized.ipynb) | int8 takes 51.6 % of an fp16 cache and costs nothing measurable; with 4 bits perplexity rises by 5.0 %, or by 0.9 % if keys have a scale per channel and the newest wait uncoded. | 40 min |
+# | [9. Windows and sinks](../notebooks/09_window.ipynb) | A window of 128 tokens raises perplexity by 118 %; with the first four tokens kept, by 5 %. | 40 min |
+# | [10. Waste nothing](../notebooks/10_paged.ipynb) | Reserved in one piece, a third of the memory holds tokens; in blocks of 16 it is 99.5 %. | 40 min |
 #
 # To come: serving many users at once, several GPUs, and a capstone.
 

@@ -1631,8 +1631,6 @@ found_again = (20 * (250 + 64) - shared_by(20, 250)[1]) / 19  # tokens of each l
 check(
     {
         "512 tokens": mix[0],
-        "2,048 tokens": mix[6],
-        "4,096 tokens": mix[9],
         "4,096 slots": slots / len(mix),
         "16 tokens": answers[2][1],
         "64 tokens": len(repeat),

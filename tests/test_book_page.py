@@ -11,10 +11,19 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
-from book_page import BUNDLE, absolute, describe_images, policy_of, size_of
+from book_page import (
+    BUNDLE,
+    SEARCH_MENDS,
+    absolute,
+    describe_images,
+    policy_of,
+    set_address,
+    size_of,
+)
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,6 +129,45 @@ def test_what_is_no_address_is_refused_in_a_sentence(tmp_path: Path) -> None:
     assert "the book's address is 'example.org/book'" in result.stderr
 
 
+def addressed(address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    config = SimpleNamespace(html_baseurl=address)
+    monkeypatch.delenv("BOOK_URL", raising=False)
+    set_address(None, config)
+    return config.html_baseurl
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://example.org",
+        "https://",
+        "https:///book",
+        'https://example.org/a"b',
+        "https://example.org/a b",
+        "https://example.org/a&b",
+        "https://example.org/<b>",
+        "https://example.org/?a=1",
+        "https://example.org/#a",
+        "javascript:alert(1)",
+        "https://example.org/a\n",
+    ],
+)
+def test_an_address_that_would_break_a_page_is_refused(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"^the book's address is .*: it is like https"):
+        addressed(address, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://example.org", "http://127.0.0.1:8000/a/", "https://a.example/~b/c%20d_e.f//"],
+)
+def test_an_address_ends_with_one_slash(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert addressed(address, monkeypatch) == address.rstrip("/") + "/"
+    assert addressed("", monkeypatch) == ""
+
+
 def test_the_404_page_of_a_book_with_an_address_works_at_any_depth(
     book: Path, unnamed: Path
 ) -> None:
@@ -144,10 +192,30 @@ def test_absolute_leaves_anchors_and_other_addresses() -> None:
 
 
 def test_every_page_has_a_policy_that_lets_only_its_own_scripts_run(unnamed: Path) -> None:
-    for path in (*unnamed.glob("book/*.html"), unnamed / "404.html", unnamed / "search.html"):
+    pages = [*unnamed.rglob("*.html")]
+    assert {"index.html", "404.html", "search.html", "other.html"} <= {path.name for path in pages}
+    for path in pages:
         page = soup(path)
         policy = page.find("meta", {"http-equiv": "Content-Security-Policy"})["content"]
         assert "http" not in policy
+        assert policy.startswith("default-src 'none'")
+        first = page.head or page
+        kinds = [
+            tag.get("http-equiv") or tag.name for tag in first.find_all(["meta", "script", "link"])
+        ]
+        loads = {"script", "link"} & {*kinds}
+        assert kinds.index("Content-Security-Policy") < min([kinds.index(k) for k in loads] or [99])
+        if path == unnamed / "index.html":  # it leads to the first page and runs nothing
+            assert page.find("script") is None
+            continue
+        named = dict(part.split(" ", 1) for part in policy.split("; "))
+        assert named["style-src"] == "'self' file: 'unsafe-inline'"
+        assert named["img-src"] == "'self' file: data:"
+        assert named["connect-src"] == "'self'"
+        assert named["font-src"] == named["form-action"] == "'self' file:"
+        assert named["base-uri"] == "'none'"
+        words = {word for word in named["script-src"].split() if not word.startswith("'sha256-")}
+        assert words == {"'self'", "file:", "blob:"}
         scripts = policy.split("script-src")[1].split(";")[0]
         assert "unsafe" not in scripts
         inline = [tag.string for tag in page.find_all("script", src=False) if tag.string]
@@ -156,6 +224,13 @@ def test_every_page_has_a_policy_that_lets_only_its_own_scripts_run(unnamed: Pat
             digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
             assert f"'sha256-{digest}'" in scripts
         assert not [name for tag in page.find_all() for name in tag.attrs if name.startswith("on")]
+
+
+def test_a_search_for_a_name_of_javascript_s_own_does_not_stop(unnamed: Path) -> None:
+    code = (unnamed / "_static" / "searchtools.js").read_text()
+    for theirs, ours in SEARCH_MENDS.items():
+        assert theirs not in code
+        assert code.count(ours) == 1
 
 
 def test_data_in_a_page_needs_no_hash() -> None:

@@ -152,7 +152,13 @@ def test_a_quick_record_says_nothing_about_speed(made: dict, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "odd", [{"finished": False}, {"record": "decode"}, {"device": {"type": "cuda", "name": "A"}}]
+    "odd",
+    [
+        {"finished": False},
+        {"finished": "yes"},
+        {"record": "decode"},
+        {"device": {"type": "cuda", "name": "A"}},
+    ],
 )
 def test_what_is_no_whole_run_of_this_device_is_not_shown(folder: Path, odd: dict) -> None:
     path = folder / "ledger_cpu.json"

@@ -104,7 +104,7 @@ def test_a_page_is_light_accessible_and_fits(open_page, site: str, name: str) ->
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")  # no colours half-way
     page.wait_for_selector("html[data-theme='dark']")
     faults += [f"dark: {fault}" for fault in page.evaluate(RUN_AXE, CONTRAST)]
-    for width in (1280, 768, 390):
+    for width in (1280, 768, 390, 320):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate(OVERFLOW) <= 0, width
         assert page.evaluate(BENT) == [], width

@@ -97,6 +97,24 @@ def test_the_policy_itself_stops_what_is_not_the_book_s(host: str, open_page) ->
     assert refused == [True] * 7
 
 
+def test_a_search_for_a_name_of_javascript_s_own_ends(host: str, open_page) -> None:
+    for word in ("constructor", "__proto__"):
+        page = open_page(f"{host}/book/search.html?q={word}")
+        page.get_by_text("Your search did not match any documents").wait_for()
+
+
+def test_who_wants_no_motion_gets_none(host: str, open_page) -> None:
+    page = open_page(f"{host}/book/{LESSON}")
+    page.emulate_media(reduced_motion="reduce")
+    moving = (
+        "[...document.querySelectorAll('*')].map((tag) => getComputedStyle(tag))"
+        ".filter((style) => parseFloat(style.transitionDuration) > 0).length"
+    )
+    assert page.evaluate(moving) == 0
+    page.emulate_media(reduced_motion="no-preference")
+    assert page.evaluate(moving) > 0
+
+
 @pytest.mark.parametrize("way", ["disk", "host"])
 def test_search_needs_no_server_of_its_own(host: str, open_page, way: str) -> None:
     base = SITE.as_uri() if way == "disk" else f"{host}/book"
