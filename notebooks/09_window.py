@@ -1054,9 +1054,9 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # Slots 0 to 3 hold positions 2, 3, 4, 5. Slot 6 % 4 = 2 holds position 4, which is still needed; the
 # oldest, position 2, lies in slot 0. Either store each row in the slot of its own position, as
 # `slot_of` does, or count from the first kept row. A prompt whose length is a multiple of the window
-# hides it. Two programs had a ring that lost track of its first row after a prefill or a cut:
-# [mlx-vlm#1715](https://github.com/Blaizzy/mlx-vlm/issues/1715),
-# [ollama#14912](https://github.com/ollama/ollama/pull/14912).
+# hides it. Two programs had a ring that lost track of its first row after a prefill or a cut: mlx-vlm 0.6.7
+# ([mlx-vlm#1715](https://github.com/Blaizzy/mlx-vlm/issues/1715)) and ollama of March 2026
+# ([ollama#14912](https://github.com/ollama/ollama/pull/14912)).
 #
 # ```python
 # import torch
