@@ -747,7 +747,7 @@ plt.show()
 #
 # From the token on at which something really is forgotten, the rises are 144 % and 6 %. With a window of
 # 256, which is not full for a quarter of this text, it is 108 % instead of 73 %. A longer text would come
-# closer to these second figures. The figure, the explorer and the ledger show the first ones.
+# closer to these second figures. The figure, the explorer and the table at the end show the first ones.
 #
 # The standard error says how far another stretch of this text may differ. At 256 with sinks the rise
 # is of about its size: there is no telling it from zero. The error is itself a rough figure. It takes
@@ -876,7 +876,7 @@ assert f"{left['gemma-3-27b', 131_072]:.0f}" == "17"
 # - **vLLM** reserves for the largest piece of a prompt, too: with 2,048 tokens a pass, blocks for
 #   127 + 2,048 tokens and one more for the straddling (`SlidingWindowSpec` in
 #   [its source at commit 001cabc](https://github.com/vllm-project/vllm/blob/001cabc1be16a59a70d720ed61a13b678c060a18/vllm/v1/kv_cache_interface.py)).
-# - **llama.cpp** does so without blocks: window plus 512 tokens a pass, rounded up to 256
+# - **llama.cpp**, since May 2025, does so without blocks: window plus 512 tokens a pass, rounded up to 256
 #   ([llama.cpp#13833](https://github.com/ggml-org/llama.cpp/pull/13833)).
 
 # %%
@@ -1054,9 +1054,9 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # Slots 0 to 3 hold positions 2, 3, 4, 5. Slot 6 % 4 = 2 holds position 4, which is still needed; the
 # oldest, position 2, lies in slot 0. Either store each row in the slot of its own position, as
 # `slot_of` does, or count from the first kept row. A prompt whose length is a multiple of the window
-# hides it. Two programs had a ring that lost track of its first row after a prefill or a cut:
-# [mlx-vlm#1715](https://github.com/Blaizzy/mlx-vlm/issues/1715),
-# [ollama#14912](https://github.com/ollama/ollama/pull/14912).
+# hides it. Two programs had a ring that lost track of its first row after a prefill or a cut: mlx-vlm 0.6.7
+# ([mlx-vlm#1715](https://github.com/Blaizzy/mlx-vlm/issues/1715)) and ollama of March 2026
+# ([ollama#14912](https://github.com/ollama/ollama/pull/14912)).
 #
 # ```python
 # import torch
