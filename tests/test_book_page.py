@@ -84,6 +84,8 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unnamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A book without an address."""
     folder = tmp_path_factory.mktemp("unnamed")
+    (folder / "out").mkdir()
+    (folder / "out" / "sitemap.xml").write_text("of a build with an address")
     result = build(folder / "source", folder / "out")
     assert result.returncode == 0, result.stderr
     return folder / "out"
@@ -231,6 +233,14 @@ def test_a_search_for_a_name_of_javascript_s_own_does_not_stop(unnamed: Path) ->
     for theirs, ours in SEARCH_MENDS.items():
         assert theirs not in code
         assert code.count(ours) == 1
+
+
+def test_search_engines_are_kept_from_pages_without_a_text(book: Path, unnamed: Path) -> None:
+    for folder in (book, unnamed):
+        for name in ("search", "404", "book/index", "book/other"):
+            robots = soup(folder / f"{name}.html").find("meta", {"name": "robots"})
+            assert (robots is not None) is (name in ("search", "404"))
+            assert robots is None or robots["content"] == "noindex"
 
 
 def test_data_in_a_page_needs_no_hash() -> None:

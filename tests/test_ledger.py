@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 
@@ -131,8 +132,9 @@ def test_speeds_stand_beside_their_change_and_devices_are_not_mixed(folder: Path
     assert "No " not in " ".join(shown.notes)
     for device, words in (("cpu", "CPU"), ("cuda", "GPU")):
         note = next(note for note in shown.notes if note.startswith(f"Tokens per second, {words}"))
-        for said in (f"A {device}", "2026-01-02", f"ledger_{device}.json", "1,024", "of 12 rounds"):
-            assert said in note
+        said = ("2026-01-02", f"ledger_{device}.json", "1,024", "of 12 rounds", "PyTorch 2.")
+        assert f"A {device}, " in note  # no number of threads, where the record gives none
+        assert all(words in note for words in said)
 
 
 def test_without_a_record_the_table_says_so(folder: Path) -> None:
@@ -291,6 +293,18 @@ def test_the_record_in_the_repository_is_shown() -> None:
     rates = {row.change: row.rates.get("cpu") for row in ledger.show(10).rows}
     one = [1 / s for point in kept["points"] for s in point["result"]["seconds"]["int8"]]
     assert min(one) <= rates["int8"]["low"] <= rates["int8"]["median"] <= max(one)
+    for change in ledger.CHANGES:
+        if change.way:
+            points = (point["result"]["seconds"][change.way] for point in kept["points"])
+            each = np.array([1 / s for times in points for s in times])
+            quartiles = dict(
+                zip(("low", "median", "high"), np.percentile(each, [25, 50, 75]), strict=True)
+            )
+            assert rates[change.words] == pytest.approx(quartiles)
+    (note,) = (note for note in ledger.show(10).notes if note.startswith("Tokens per second, CPU"))
+    facts = kept["device"]
+    for said in (f"{facts['name']} with {facts['threads']} threads", kept["versions"]["torch"]):
+        assert said in note
     unmeasured = [change for change, found in rates.items() if found is None]
     assert unmeasured == ["8 KV heads (GQA)", "a latent of 512 + 64 (MLA)"]
     ways = {change.way for change in ledger.CHANGES if change.way}
