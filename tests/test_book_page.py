@@ -12,6 +12,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import book_address
 import pytest
 import yaml
 from book_page import BUNDLE, absolute, describe_images, policy_of, size_of
@@ -105,6 +106,42 @@ def test_a_book_without_an_address_names_none(unnamed: Path) -> None:
     assert not (unnamed / "sitemap.xml").exists()
     for page in unnamed.rglob("*.html"):
         assert "example.org" not in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "example.org/book",
+        "https://",
+        "https:///book",
+        "ftp://example.org",
+        "https://example.org/a b",
+        "https://example.org/?a",
+        "https://example.org:x/",
+        'https://example.org/"',
+    ],
+)
+def test_make_book_refuses_what_is_no_address_in_one_line(address: str) -> None:
+    command = [sys.executable, ROOT / "tools" / "sphinx" / "book_address.py"]
+    env = os.environ | {"BOOK_URL": address}
+    result = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"kvbook: the book's address is {address!r}; it must be like ")
+    assert result.stderr.count("\n") == 1
+    recipe = (ROOT / "Makefile").read_text().partition("\nbook:")[2].partition("\n\n")[0]
+    assert recipe.index("book_address.py") < recipe.index("jupyter-book")
+
+
+def test_an_address_ends_with_one_slash() -> None:
+    assert book_address.checked("") == book_address.checked(" ") == ""
+    for written in ("https://example.org/a", "https://example.org/a/", " https://example.org/a// "):
+        assert book_address.checked(written) == "https://example.org/a/"
+    assert book_address.checked("http://127.0.0.1:8000") == "http://127.0.0.1:8000/"
+
+
+def test_the_landing_page_says_the_book_s_title_once(unnamed: Path) -> None:
+    assert soup(unnamed / "book" / "index.html").title.string == "A book"
+    assert soup(unnamed / "book" / "other.html").title.string == "Other — A book"
 
 
 def test_what_is_no_address_is_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -211,7 +248,16 @@ def test_the_book_opens_at_its_top_and_hosts_take_it_as_it_is(unnamed: Path) -> 
 def test_the_workflow_builds_as_the_readme_says_with_actions_of_one_version() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "pages.yml").read_text())
     steps = workflow["jobs"]["publish"]["steps"]
+    on_node_24 = {  # the first major version of each that does not run on Node.js 20
+        "checkout": 5,
+        "setup-python": 6,
+        "configure-pages": 6,
+        "upload-pages-artifact": 5,
+        "deploy-pages": 5,
+    }
     for action in (step["uses"] for step in steps if "uses" in step):
-        assert re.fullmatch(r"actions/[a-z-]+@v\d+\.\d+\.\d+", action)
+        pinned = re.fullmatch(r"actions/([a-z-]+)@v(\d+)\.\d+\.\d+", action)
+        assert pinned, action
+        assert int(pinned[2]) >= on_node_24[pinned[1]], action
     assert [step["run"] for step in steps if "run" in step] == ["make book"]
     assert {"path": "_build/html"} in [step.get("with") for step in steps]

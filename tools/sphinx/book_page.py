@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import book_address
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -53,6 +54,7 @@ MENDS = {  # the theme's markup -> what the policy allows and axe-core finds not
     'id="pst-primary-sidebar" class': 'id="pst-primary-sidebar" role="complementary" '
     'aria-label="The book" class',
 }
+TWICE = re.compile(r"<title>(.+) &#8212; \1</title>")  # the landing page has the book's title
 FOLD = 4000  # characters of HTML: a figure before this may be seen at once
 
 
@@ -128,12 +130,9 @@ def is_one_of(file: Any, names: tuple[str, ...]) -> bool:
 
 
 def set_address(app: Sphinx, config: Config) -> None:
-    address = os.environ.get("BOOK_URL") or config.html_baseurl or ""
-    if address and urlsplit(address).scheme not in ("http", "https"):
-        raise ValueError(
-            f"the book's address is {address!r}: it starts with http:// or https://, or is empty"
-        )
-    config.html_baseurl = f"{address.rstrip('/')}/" if address else ""
+    config.html_baseurl = book_address.checked(
+        os.environ.get("BOOK_URL") or config.html_baseurl or ""
+    )
 
 
 def take_fingerprint(app: Sphinx, config: Config) -> None:
@@ -195,6 +194,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
             page = bundle(policy_of(page), version)
             for theirs, ours in MENDS.items():
                 page = page.replace(theirs, ours)
+            page = TWICE.sub(r"<title>\1</title>", page)
             if address and path.name == "404.html":
                 page = absolute(page, address)
             path.write_text(page)
