@@ -50,9 +50,15 @@ def stamped(config: str, address: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Say where the book lives.")
-    parser.add_argument("url", metavar="URL", help="https://github.com/OWNER/NAME, or empty")
+    parser.add_argument("url", metavar="URL", nargs="?", help="as above")
+    url = parser.parse_args().url
     try:
-        address = checked(parser.parse_args().url)
+        if url is None:
+            raise ValueError(
+                "no address is given; say make publish-config URL=https://github.com/OWNER/NAME, "
+                "or URL= for none."
+            )
+        address = checked(url)
         before = CONFIG.read_text()
         after = stamped(before, address)
     except ValueError as error:
