@@ -8,6 +8,7 @@ NODE    := node_modules/.package-lock.json
 SITE    := _build/html
 TWO     := -n 2 --dist loadfile# two processes, each test module in one of them
 BOOK_URL ?=# the address of the published book, where it is not the one in _config.yml
+LAB     ?=# further options of `jupyter lab`, such as --no-browser or, in a container, --allow-root
 OUT     := measurements/mine.json
 MINE    := mine
 
@@ -49,8 +50,8 @@ lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks f
 	node tools/bundle.mjs && node tools/vendor.mjs
 	$(BIN)/python tools/lessons.py
 
-lab: $(READY) model ## open the lessons in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/notebooks/01_decoder.ipynb
+lab: $(READY) model ## open the lessons in JupyterLab; LAB=--allow-root or others are passed on to it
+	$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/notebooks/01_decoder.ipynb $(LAB)
 
 measure: $(READY) ## fill caches of many shapes and compare with the prediction; OUT=measurements/NAME.json names the record
 	@$(BIN)/python -m kvbook measure --out $(OUT)
