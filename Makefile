@@ -1,4 +1,5 @@
-# `make help` lists the targets. Nothing is installed outside this folder, but for a browser where tests need one.
+# `make help` lists the targets. Outside this folder lie only the model (in ~/.cache/kvbook, or where KVBOOK_CACHE
+# says) and, where they were missing, the browser and the sandbox of the tests.
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -8,6 +9,7 @@ SITE    := _build/html
 TWO     := -n 2 --dist loadfile# two processes, each test module in one of them
 LONG_FIRST := --no-loadscope-reorder# as they are collected: the browser's, which take longest, first
 BOOK_URL ?=# the address of the published book, where it is not the one in _config.yml
+LAB     ?=# further options of `jupyter lab`, such as --no-browser or, in a container, --allow-root
 OUT     := measurements/mine.json
 MINE    := mine
 
@@ -25,6 +27,7 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 book: $(READY) ## build the static book into _build/html
+	@$(BIN)/python tools/sphinx/book_address.py
 	@$(BIN)/jupyter-book build . --warningiserror --nitpick --keep-going --quiet
 	@echo "The book is built: open $(SITE)/index.html in a browser."
 
@@ -48,8 +51,8 @@ lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks f
 	node tools/bundle.mjs && node tools/vendor.mjs
 	$(BIN)/python tools/lessons.py
 
-lab: $(READY) model ## open the lessons in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir . notebooks/01_decoder.ipynb
+lab: $(READY) model ## open the lessons in JupyterLab; LAB=--allow-root or others are passed on to it
+	$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/notebooks/01_decoder.ipynb $(LAB)
 
 measure: $(READY) ## fill caches of many shapes and compare with the prediction; OUT=measurements/NAME.json names the record
 	@$(BIN)/python -m kvbook measure --out $(OUT)

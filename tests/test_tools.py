@@ -195,6 +195,24 @@ def test_a_notebook_or_module_without_a_source_is_named(copy: Path) -> None:
     assert "notebooks/99_gone.ipynb has no source" in result.stderr
 
 
+def test_a_run_prints_no_warning_of_the_kernel(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; import lessons\n"
+        "from nbformat.v4 import new_code_cell, new_notebook\n"
+        "notebook = new_notebook(cells=[new_code_cell('1 + 1')])\n"
+        "lessons.execute(notebook, Path('.'))\n"
+        "print(notebook.cells[0].outputs[0].data['text/plain'])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tools")},
+    )
+    assert (result.stdout, result.stderr) == ("2\n", "")
+
+
 @pytest.fixture
 def bare_path(tmp_path: Path) -> Path:
     """A folder for the PATH with a shell and the small tools alone."""

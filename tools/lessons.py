@@ -216,6 +216,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
         timeout=600,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--Application.log_level=40"],  # errors only: it warns that TCP is used
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import book_address
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -60,7 +61,7 @@ SEARCH_MENDS = {  # Sphinx' search -> one that finds no result for "constructor"
     "files: terms[word],": "files: Object.hasOwn(terms, word) ? terms[word] : undefined,",
     "files: titleTerms[word],": "files: Object.hasOwn(titleTerms, word) ? titleTerms[word] : undefined,",
 }
-ADDRESS = re.compile(r"https?://[\w.-]+(:\d+)?(/[\w.~%+-]+)*/*", re.ASCII)
+TWICE = re.compile(r"<title>(.+) &#8212; \1</title>")  # the landing page has the book's title
 FOLD = 4000  # characters of HTML: a figure before this may be seen at once
 
 
@@ -144,13 +145,9 @@ def is_one_of(file: Any, names: tuple[str, ...]) -> bool:
 
 
 def set_address(app: Sphinx, config: Config) -> None:
-    address = os.environ.get("BOOK_URL") or config.html_baseurl or ""
-    if address and not ADDRESS.fullmatch(address):  # it stands in attributes and in XML as it is
-        raise ValueError(
-            f"the book's address is {address!r}: it is like https://example.org/book, without spaces, "
-            "quotes, a query or an anchor, or is empty"
-        )
-    config.html_baseurl = f"{address.rstrip('/')}/" if address else ""
+    config.html_baseurl = book_address.checked(
+        os.environ.get("BOOK_URL") or config.html_baseurl or ""
+    )
 
 
 def take_fingerprint(app: Sphinx, config: Config) -> None:
@@ -212,6 +209,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
             page = bundle(policy_of(page), version)
             for theirs, ours in MENDS.items():
                 page = page.replace(theirs, ours)
+            page = TWICE.sub(r"<title>\1</title>", page)
             if address and path.name == "404.html":
                 page = absolute(page, address)
             path.write_text(page)
