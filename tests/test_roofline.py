@@ -425,6 +425,33 @@ def test_the_probe_measures_rates_and_the_roof_is_the_best() -> None:
     assert called == [1]
 
 
+def test_rates_are_bytes_and_operations_by_the_seconds_that_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probe = Probe("cpu", read_nbytes=3 * 2**15 + 5, width=6)
+    done, times = [], iter([0.5, 0.25, 4.0, 2.0])
+    monkeypatch.setattr(
+        "kvbook.lessons.roofline.seconds", lambda work: (done.append(work()), next(times))[1]
+    )
+    probe.run()
+    probe.run()
+    assert probe.bytes_per_s == [3 * 2**15 / 0.5, 3 * 2**15 / 4]
+    assert probe.flops_per_s == [2 * 6 * 6 * 6 / 0.25, 2 * 6 * 6 * 6 / 2]
+    assert [result.tolist() for result in done[:2]] == [[8192.0] * 3, [[6.0] * 6] * 6]
+    assert probe.best() == Device(2 * 6 * 6 * 6 / 0.25, 3 * 2**15 / 0.5, "this machine")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "width"), [(2**15, 1), (2**15 - 1, 1), (2**15, 0), (2**15, 1.0)]
+)
+def test_a_probe_has_a_least_size(nbytes: int, width: int) -> None:
+    if (nbytes, width) == (2**15, 1) and type(width) is int:
+        Probe("cpu", nbytes, width).run()
+    else:
+        with pytest.raises(ValueError, match=rf"^read_nbytes is {nbytes} and width {width}; int"):
+            Probe("cpu", nbytes, width)
+
+
 def test_the_docstring_tells_the_truth() -> None:
     assert doctest.testmod(roofline) == (doctest.TestResults(0, 5))
 
