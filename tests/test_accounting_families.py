@@ -816,6 +816,99 @@ def test_the_layers_of_jamba_come_at_their_offset():
         assert [index for index, layer in enumerate(layers) if layer.kind == "full"] == full
 
 
+KINDS = {"full": "F", "sliding": "S", "chunked": "C", "latent": "L"}
+KINDS |= {"shared": "=", "state": "~", "none": "."}
+SMALL = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "hidden_size": 64,
+    "sliding_window": 5,
+    "attn_window_size": 5,
+    "attention_chunk_size": 5,
+}
+LAID_OUT = [  # the kinds in the order of the layers, and the file
+    ("SSSSF", {"model_type": "gemma4_text", "layer_types": ["sliding_attention"] * 5}),
+    ("SSSSSFSF", {"model_type": "gemma4_text"}),  # each sixth, and the last
+    ("SSFSSFF", {"model_type": "exaone4", "sliding_window_pattern": "LLG"}),
+    ("SSFSSFS", {"model_type": "exaone4", "sliding_window_pattern": 3}),
+    ("FSSSSFSS", {"model_type": "mimo_v2"}),  # the first, and each sixth
+    ("~~F~~FFF", {"model_type": "bailing_moe_linear", "layer_group_size": 3}),
+    ("~~F~~~~F~~~~~F~", {"model_type": "zamba", "attn_layer_period": 6, "attn_layer_offset": 4}),
+    ("FFFSS", {"model_type": "dots1", "max_window_layers": 3}),
+    ("FF", {"model_type": "dots1", "max_window_layers": 3}),
+    ("~F~~F", {"model_type": "bamba", "attn_layer_indices": [1, 4]}),
+    (
+        "FS=S=F",
+        {"model_type": "hymba", "global_attn_idx": [0, 5], "kv_reuse_group": [[1, 2], [3, 4]]},
+    ),
+    ("F==F==F", {"model_type": "hunyuan", "use_cla": True, "cla_share_factor": 3}),
+    ("F=F=F", {"model_type": "hunyuan", "use_cla": True}),
+    ("FFFFF", {"model_type": "hunyuan", "use_cla": False, "cla_share_factor": 3}),
+    ("~S~S~F.=", {"model_type": "phi4flash"}),
+    ("SSSSF==", {"model_type": "gemma3n_text", "num_kv_shared_layers": 2}),
+    ("~S~S~", {"model_type": "recurrent_gemma", "block_types": ["recurrent", "attention"]}),
+    (
+        "FSFSS",
+        {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 2], [["local"], 1]]},
+    ),
+    ("CCCFCC", {"model_type": "llama4_text"}),
+    ("CCCFCC", {"model_type": "llama4_text", "no_rope_layers": []}),
+    ("FCCFC", {"model_type": "llama4_text", "no_rope_layers": [0, 1, 1, 0, 1]}),
+    ("~F~~~F", {"model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 1}),
+    ("FSSFSS", {"model_type": "mistral", "sliding_window": [None, 3, 4]}),
+    (
+        "FSF",
+        {
+            "model_type": "step3p5",
+            "num_nextn_predict_layers": 2,  # which come after and do not count
+            "layer_types": ["full_attention", "sliding_attention"] * 2 + ["sliding_attention"],
+        },
+    ),
+    (
+        "~L~L",
+        {
+            "model_type": "kimi_linear",
+            "linear_attn_config": {"full_attn_layers": [2, 4]},
+            "kv_lora_rank": 8,
+            "qk_rope_head_dim": 4,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("kinds", "more"), LAID_OUT)
+def test_each_layer_has_the_kind_that_its_place_says(kinds, more):
+    spec = cache_spec({**SMALL, "num_hidden_layers": len(kinds), **more})
+    assert "".join(KINDS[layer.kind] for layer in spec.layers) == kinds
+
+
+def test_a_file_nests_its_model_three_deep_at_most():
+    config = {**LLAMA, "num_key_value_heads": 8}
+    for _ in range(3):
+        config = {"model_type": "no_such_family", "text_config": config}
+        assert cache_spec(config).bytes_per_token() == 32 * 8 * 256 * 2
+    with pytest.raises(ConfigError, match="num_hidden_layers is missing"):
+        cache_spec({"model_type": "no_such_family", "text_config": config})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (77, 77),
+        (2**31, 2**31),
+        (2**31 + 1, None),
+        (0, None),
+        (True, None),
+        (7.0, None),
+        (None, None),
+    ],
+)
+def test_the_longest_context_is_told_if_it_is_a_size(given, told):
+    assert cache_spec({**LLAMA, "max_position_embeddings": given}).max_context == told
+    assert cache_spec(LLAMA).max_context is None
+    assert cache_spec({**LLAMA, "num_attention_heads": 16}).n_heads == 16
+
+
 def test_sizes_of_one_layer_win():
     config = {**LLAMA, "per_layer_config": {"07": {"head_dim": 64, "num_key_value_heads": 4}}}
     layers = cache_spec(config).layers
@@ -1031,6 +1124,10 @@ WRONG = {
             "head_dim": 128,
         },
         "num_key_value_heads is 8, which does not divide 12 attention heads.",
+    ),
+    "no layers listed": (
+        {**LLAMA, "layer_types": []},
+        "layer_types has 0 entries; it must have 32, one a layer.",
     ),
     "more layers listed than there are": (
         {**LLAMA, "layer_types": ["full_attention"] * 33},

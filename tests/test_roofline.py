@@ -128,6 +128,19 @@ def test_the_lessons_hooks_count_a_model_of_width_one() -> None:
     assert counted == phase(shape, 3, 3, 2, **widths)
 
 
+def test_a_cache_that_counts_changes_nothing_else() -> None:
+    shape = SHAPES[0]
+    model = Decoder(config_of(shape)).double().requires_grad_(False)
+    cache = CountingCache(config_of(shape), 2, capacity=9, dtype=torch.float64)
+    assert (cache.attention_flops, cache.cache_bytes) == (0, 0)
+    text = torch.arange(18).view(2, 9) % shape.vocab_size
+    found = torch.cat([model(piece, cache) for piece in text.split([5, 3, 1], dim=1)], dim=1)
+    torch.testing.assert_close(found, model(text), atol=1e-10, rtol=0)
+    seen = 2 * sum(range(1, 10))
+    assert cache.attention_flops == seen * 2 * (4 * 6 * 4)
+    assert cache.cache_bytes == 2 * (5 + 8 + 9) * 2 * (2 * 3 * 4) * 8
+
+
 def test_the_lessons_hooks_are_gone_after_an_error() -> None:
     model = Decoder(config_of(SHAPES[0]))
     with pytest.raises(ValueError, match="capacity"):
@@ -423,6 +436,23 @@ def test_the_probe_measures_rates_and_the_roof_is_the_best() -> None:
     called = []
     assert seconds(lambda: called.append(1)) > 0
     assert called == [1]
+
+
+def test_seconds_are_those_between_two_waits_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: order.append("wait"))
+    monkeypatch.setattr("time.perf_counter", lambda: (order.append("clock"), next(clock))[1])
+    found = seconds(lambda: order.append("work"))
+    monkeypatch.undo()
+    assert found == 2.5
+    assert order == ["wait", "clock", "work", "wait", "clock"]
+
+
+def test_a_probe_reads_half_a_gibibyte_unless_one_says_so() -> None:
+    probe = Probe("meta")
+    assert (probe.tall.nbytes, probe.square.shape) == (2**29, (1024, 1024))
 
 
 def test_rates_are_bytes_and_operations_by_the_seconds_that_passed(
