@@ -1,4 +1,5 @@
-# `make help` lists the targets. Nothing is installed outside this folder, but for a browser where tests need one.
+# `make help` lists the targets. Outside this folder lie only the model (in ~/.cache/kvbook, or where KVBOOK_CACHE
+# says) and, where they were missing, the browser and the sandbox of the tests.
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -6,7 +7,9 @@ READY   := $(VENV)/.ready
 NODE    := node_modules/.package-lock.json
 SITE    := _build/html
 TWO     := -n 2 --dist loadfile# two processes, each test module in one of them
+LONG_FIRST := --no-loadscope-reorder# as they are collected: the browser's, which take longest, first
 BOOK_URL ?=# the address of the published book, where it is not the one in _config.yml
+LAB     ?=# further options of `jupyter lab`, such as --no-browser or, in a container, --allow-root
 OUT     := measurements/mine.json
 MINE    := mine
 
@@ -24,6 +27,7 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 book: $(READY) ## build the static book into _build/html
+	@$(BIN)/python tools/sphinx/book_address.py
 	@$(BIN)/jupyter-book build . --warningiserror --nitpick --keep-going --quiet
 	@echo "The book is built: open $(SITE)/index.html in a browser."
 
@@ -32,7 +36,7 @@ test: node-found browser-found sandbox-found check ## run every check: the fast 
 		--nbval-sanitize-with tests/nbval_sanitize.cfg --override-ini addopts=-q notebooks book/index.ipynb
 	@rm -rf $(SITE)
 	@$(MAKE) --no-print-directory book
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "book or browser or grading or colab"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) $(LONG_FIRST) -m "book or browser or grading or colab"
 
 check: node-found $(READY) $(NODE) model ## run the fast checks: style, types, copies, unit tests
 	$(BIN)/ruff check .
@@ -47,15 +51,17 @@ lessons: node-found $(READY) $(NODE) model ## regenerate modules and notebooks f
 	node tools/bundle.mjs && node tools/vendor.mjs
 	$(BIN)/python tools/lessons.py
 
-lab: $(READY) model ## open the lessons in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir . notebooks/01_decoder.ipynb
+lab: $(READY) model ## open the lessons in JupyterLab; LAB=--allow-root or others are passed on to it
+	$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/notebooks/01_decoder.ipynb $(LAB)
 
 measure: $(READY) ## fill caches of many shapes and compare with the prediction; OUT=measurements/NAME.json names the record
 	@$(BIN)/python -m kvbook measure --out $(OUT)
 
-bench: $(READY) ## time decode steps beside transformers', and paging's book-keeping; MINE=NAME names the records
-	@$(BIN)/python -m kvbook measure --what decode --out measurements/decode_$(MINE).json
-	@$(BIN)/python -m kvbook measure --what blocks --out measurements/blocks_$(MINE).json
+bench: $(READY) $(NODE) model ## time lessons, book and checks (WHOLE=1: make test too), decode steps, paging and the ledger; MINE=NAME names the records
+	@$(BIN)/python tools/speed.py $(if $(WHOLE),--whole)
+	@for what in decode blocks ledger; do \
+		$(BIN)/python -m kvbook measure --what $$what --out measurements/$${what}_$(MINE).json || exit; \
+	done
 	@if command -v bwrap > /dev/null; then $(BIN)/python tools/grading_rate.py; fi
 
 mutants: $(READY) model ## change one line of a lesson's module, see whether its tests notice, 300 times: an hour or less

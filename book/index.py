@@ -12,11 +12,15 @@
 # You want to serve a language model, and you have one GPU. **How many people can use it at the same
 # time, and what does each technique buy you?**
 #
+# Start by [sizing a server](../notebooks/05_users.ipynb), by [studying](how_to_read.md), or by
+# [teaching](instructors.md); or here, with your model and your card.
+#
 # ## Your model, your card
 #
-# Choose both, then drag the context. Nothing is sent anywhere.
+# Choose both, then drag the context: the tokens of one conversation. A *sequence* is one conversation,
+# and the *batch* is how many run at once. Nothing is sent anywhere.
 
-# %%
+# %% tags=["remove-input"]
 from kvbook.explorer.capacity import CapacityExplorer
 
 CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
@@ -46,7 +50,7 @@ CapacityExplorer(model="llama-2-7b", gpu="A100 80GB")
 # | [1. A decoder you can read](../notebooks/01_decoder.ipynb) | Without a cache, the step that writes the 16th token processes 20 tokens, 19 of them again. | 40 min |
 # | [2. Reuse the past](../notebooks/02_cache.ipynb) | To write 64 tokens after 5, each layer processes 68 with a cache, 2,336 without. | 40 min |
 # | [3. What a token costs](../notebooks/03_cost.ipynb) | 524,288 bytes in Llama 2 7B; 70,272 in DeepSeek-V3, a hundred times larger. | 40 min |
-# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte; a growing cache's need a sixtieth more for a moment. | 40 min |
+# | [4. Does memory match?](../notebooks/04_measure.ipynb) | Tensors hold what the formula predicts, to the byte; those of a growing cache take a sixtieth more for a moment. | 40 min |
 # | [5. How many users fit?](../notebooks/05_users.ipynb) | 30 on 80 GB; 123 with 8 KV heads, 61 with an int8 cache, 97 with paging on a mix of texts. | 30 min |
 # | [6. Two phases](../notebooks/06_roofline.ipynb) | Arithmetic on Llama 2 7B's weights takes longer than reading them from 154 users on; 30 fit. | 40 min |
 # | [7. Fewer KV heads](../notebooks/07_gqa.ipynb) | One KV head instead of three takes 15,360 bytes a token, not 46,080; repeated before caching, 138,240. | 45 min |

@@ -25,8 +25,8 @@
 # model, a download of 93 MB.
 #
 # A few words recur. A **token** is a piece of text with a number, its *id*. The model turns each
-# id into a vector of `dim` numbers, and `n_layers` blocks each add something to that vector. The
-# vectors of all tokens, passed on from block to block, are called the **residual stream**.
+# id into a vector of `dim` numbers, and `n_layers` blocks, or **layers**, each add something to that
+# vector. The vectors of all tokens, passed on from block to block, are called the **residual stream**.
 # **Logits** are the scores that come out at the end: for each token, one per entry of the
 # vocabulary, saying which token might follow. The [notation](../book/notation.md) page lists the
 # names and has a glossary. The [references](../book/references.md) list the papers.
@@ -84,8 +84,8 @@ _ = torch.manual_seed(0)  # for the weights of untrained modules
 #
 # Ten numbers fix a decoder. Attention runs several times in parallel in each layer; each time is
 # called a **head**. `n_heads` query heads share `n_kv_heads` key/value heads (**KV heads** for
-# short). Keep an eye on that second number: it sets how large the cache will be. A shape that cannot
-# work is refused here, before any tensor exists.
+# short). Keep an eye on that second number: it sets the size of the cache that lesson 2 adds. A shape
+# that cannot work is refused here, before any tensor exists.
 
 
 # %% tags=["export"]
@@ -140,7 +140,7 @@ except ValueError as error:
 #
 # Each block adds to the residual stream, so the length of its vectors changes from block to
 # block. Before a block reads the stream, it brings every vector to the same length.
-# [RMSNorm](https://arxiv.org/abs/1910.07467) divides by the root mean square,
+# [RMSNorm](https://arxiv.org/abs/1910.07467) divides by the root mean square of its $d$ numbers,
 #
 # $$\operatorname{rms}(x) = \sqrt{\tfrac{1}{d}\textstyle\sum_i x_i^2 + \epsilon},$$
 #
@@ -265,9 +265,10 @@ plt.show()
 # $$w_{ij} = \operatorname{softmax}_j\!\left(\frac{q_i \cdot k_j}{\sqrt{d}}\right), \qquad
 # y_i = \sum_{j \le i} w_{ij}\, v_j .$$
 #
-# A dot product of $d$ random numbers grows with $\sqrt{d}$. Dividing by that keeps softmax from giving
-# nearly all weight to one key. And a token must not look ahead: scores of later tokens are set to
-# $-\infty$ before the softmax, which makes their weights 0. That is the **causal mask**.
+# A dot product of two vectors of $d$ random numbers grows with $\sqrt{d}$. Dividing by that keeps
+# softmax from giving nearly all weight to one key. And a token must not look ahead: scores of later
+# tokens are set to $-\infty$ before the softmax, which makes their weights 0. That is the **causal
+# mask**.
 #
 # With `n_kv_heads` smaller than `n_heads`, several query heads share one KV head. This is
 # [grouped-query attention](https://arxiv.org/abs/2305.13245) (GQA). In the tiny shape query heads 0 and
@@ -355,7 +356,7 @@ assert moved[:-1].max() < 1e-6 < moved[-1]
 #
 # Attention mixes tokens. The feed-forward network works on each token alone. Here it is a
 # [SwiGLU](https://arxiv.org/abs/2002.05202): two matrices widen the vector to `ffn_dim`. One of the
-# two results passes through the smooth step $\operatorname{silu}(x) = x\,/\,(1 + e^{-x})$ and is
+# two results passes through the smooth ramp $\operatorname{silu}(x) = x\,/\,(1 + e^{-x})$ and is
 # multiplied, number by number, with the other. A third matrix brings the product back to `dim`.
 
 
@@ -557,7 +558,7 @@ def generate(model: Decoder, ids: Tensor, max_new_tokens: int, cache=None, **sam
 generate(decoder, torch.tensor([[5, 17, 2]]), max_new_tokens=6).tolist()
 
 # %% [markdown]
-# Six tokens of noise: the tiny decoder has never been trained. Time for one that has.
+# Six tokens that mean nothing: the tiny decoder has never been trained. Time for one that has.
 
 # %% [markdown]
 # ## Measure
@@ -664,8 +665,9 @@ assert agree < 0.5
 # %% [markdown]
 # ### It writes
 #
-# SmolLM2-135M-Instruct was tuned to answer. Its prompts are wrapped in markers that say who speaks;
-# `chat` adds them. This time, sample instead of taking the likeliest token.
+# The weights are those of SmolLM2-135M-Instruct, the version that was tuned to answer. Its prompts are
+# wrapped in markers that say who speaks; `chat` adds them. This time, sample instead of taking the
+# likeliest token.
 
 # %%
 chat = torch.tensor([tokenizer.encode(smollm2.chat("What is a cache?")).ids], device=device)
@@ -710,7 +712,7 @@ def draw(temperature: float, top_p: float) -> None:
     plt.bar(range(12), shown["bars"], color=colours, tick_label=[repr(word) for word in words])
     plt.xticks(rotation=45, ha="right")
     plt.ylabel("probability")
-    plt.title(f"{shown['kept']:,} tokens can be drawn")
+    plt.title(f"{shown['kept']:,} token{'s' * (shown['kept'] > 1)} can be drawn")
     plt.show()
     print(shown["text"])
 
@@ -722,6 +724,7 @@ temperature_slider = ipywidgets.FloatSlider(
 top_p_slider = ipywidgets.FloatSlider(
     value=0.9, min=0.05, max=1.0, step=0.05, description="top-p", continuous_update=False
 )
+temperature_slider.style.description_width = "6rem"  # all of the word
 controls = {"temperature": temperature_slider, "top_p": top_p_slider}
 ipywidgets.VBox([*controls.values(), ipywidgets.interactive_output(draw, controls)])
 
@@ -878,7 +881,7 @@ for kind, pattern in patterns.items():
     shares = (weights * pattern).sum(-1)  # [n_layers, n_heads, n]
     average = shares[:, :, queries].mean(-1)
     layer, head = divmod(average.argmax().item(), config.n_heads)
-    query = shares[layer, head].argmax().item()
+    query = n // 2 + shares[layer, head, n // 2 :].argmax().item()  # a late one has many keys
     start[kind] = {"layer": layer, "head": head, "query": query}
     print(f"{kind:15} layer {layer:2}, head {head}: {average[layer, head]:4.0%} on average")
 on_first = weights[:, :, 1:, 0].mean()
@@ -1009,7 +1012,8 @@ AttentionExplorer(weights, tokens, presets=presets, compute=watch, **start["what
 # Your three guesses, once more: 20 % of the weights sit in attention; a shift by 100 positions changes
 # no score; the 16th step processes 20 tokens, 19 of which it had processed before.
 #
-# Each change that a lesson makes adds a line to this ledger. What runs out here is time.
+# Each change that a lesson makes adds a line to this ledger: what a token takes in the cache, how many
+# users fit, and how fast one of them is served. There is no cache yet. What runs out here is time.
 
 # %%
 ledger.show(1)

@@ -52,7 +52,7 @@ import ipywidgets
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.explorer.stepper import TokenStepper
 from kvbook.lessons.decoder import Decoder, generate
 from kvbook.models import smollm2
@@ -70,11 +70,11 @@ n_layers = config.n_layers
 # ### Is it safe?
 #
 # To reuse a key, you must know that it would come out the same again. So record the keys and values
-# of every layer, once for a text and once for the same text with one token more. The recorder below
-# stands where a cache would: the decoder calls `positions`, `attend` and `advance` on whatever it is
-# given as `cache`. (This place, where decoder and cache meet, is the book's **seam**.) The recorder
-# writes down the keys and values it sees but never hands back old ones, and it can take the causal mask
-# away.
+# of every layer, once for a text and once for the same text with one token more. (The text is `story`,
+# which transformers 5.24.0 wrote with the same weights.) The recorder below stands where a cache would:
+# the decoder calls `positions`, `attend` and `advance` on whatever it is given as `cache`. (This place,
+# where decoder and cache meet, is the book's **seam**.) The recorder writes down the keys and values it
+# sees but never hands back old ones, and it can take the causal mask away.
 
 
 # %%
@@ -245,8 +245,8 @@ class TokenCount:
 
 
 # %% [markdown]
-# Second, attending. In a decode step every query head has one query. The heads that share a KV head then
-# stand as the rows of one query, so that each key is read once for all of them.
+# Second, attending. In a decode step every query head has one query. The queries of the heads that share
+# a KV head are laid one below the other, as if one head had several. So each key is read once for all.
 
 
 # %% tags=["export"]
@@ -635,7 +635,7 @@ for context in contexts:
 assert all(len(values) == 3 for values in runs.values())
 assert held.lengths.tolist() == [768]
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two lines of time per step against context, on logarithmic axes. Without a cache the time rises steeply with the context. With a cache it rises far less. The gap widens from left to right."}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two lines of time per step against context, on logarithmic axes. Without a cache the time rises steeply with the context. With a cache it stays below, and the gap widens from left to right."}}
 for kind, role, marker in (("without", "evicted", "s"), ("with", "cache", "o")):
     times = [1e3 * step[context, kind] for context in contexts]
     plt.plot(contexts, times, marker=marker, color=plotting.colour(role), label=f"{kind} a cache")
@@ -925,13 +925,20 @@ assert moved == {"context": 128, "held": [128]}
 # the first change; 2,336 tokens processed against 68; the clock gains less than the count, and more
 # the longer the text; 46,080 bytes per token.
 #
-# The ledger, for SmolLM2-135M in float32 after a prompt of 5 tokens:
+# What you gave and what you got, for SmolLM2-135M in float32 after a prompt of 5 tokens:
 #
 # | Lesson | Bytes per token | Tokens in step 16 | What runs out |
 # |---|---|---|---|
 # | 1. A decoder | 0 | 20 | time |
 # | 2. Reuse the past | 46,080 | 1 | memory |
 #
+# The ledger has two new lines, one for each cache. Where its bytes and users come from, lessons 3 and 5
+# say; the model there is a larger one.
+
+# %%
+ledger.show(2)
+
+# %% [markdown]
 # ## Next
 #
 # You traded work for memory. For this small model a token costs 46,080 bytes. What does it cost for

@@ -182,6 +182,7 @@ plt.annotate(
 )
 plt.xlim(0, 32_768)
 plt.ylim(0)
+plt.gca().xaxis.set_major_formatter("{x:,.0f}")
 plt.xlabel("tokens of one conversation")
 plt.ylabel("GB (10⁹ bytes)")
 plt.title("One long conversation weighs more than the model")
@@ -404,6 +405,7 @@ for name in shown.split():
     axes.annotate(model(name).name, (lengths[-1], sizes[-1]), **label)
 axes.set(xscale="log", yscale="log", xlim=(lengths[0], lengths[-1]))
 axes.set_xticks([256, 1024, 4096, 16_384, 65_536], ["256", "1,024", "4,096", "16,384", "65,536"])
+axes.set_yticks([0.01, 0.1, 1, 10, 100], ["0.01", "0.1", "1", "10", "100"])
 axes.minorticks_off()
 axes.set_xlabel("tokens of one conversation")
 axes.set_ylabel("GB of cache, 2 bytes a value")
@@ -462,10 +464,12 @@ assert f"{cache_spec(model('gpt-oss-20b').config).nbytes(32_768):,}" in answer
 # %%
 broken = {**model("llama-3.1-8b").config, "num_key_value_heads": 5}
 try:
-    cache_spec(broken)
+    message = f"{cache_spec(broken).bytes_per_token():,} bytes per token"
 except ValueError as error:
     message = str(error)
 print(message)
+
+# %%
 assert "num_key_value_heads" in message
 
 # %% [markdown]
@@ -571,7 +575,7 @@ assert "num_key_value_heads" in message
 #
 # Your four guesses, once more: 524,288 bytes; 25,706 tokens; less, 70,272 bytes; the same 537 MB.
 #
-# The ledger has no new line, but you can now compute its column of bytes yourself:
+# The ledger has no new line, but you can now compute its bytes yourself:
 
 # %%
 ledger.show(3)

@@ -174,8 +174,9 @@ def resident_nbytes(trim: bool = False) -> int:
 
 
 # %% [markdown]
-# Take a cache with room for 2,048 tokens, on the CPU. First a tiny one is filled, because PyTorch loads
-# some of its code on first use, and that is not the cache's.
+# Take a cache with room for 2,048 tokens, on the CPU. `fill` feeds it rows of ones, `piece` tokens at a
+# time. First a tiny one is filled, because PyTorch loads some of its code on first use, and that is not
+# the cache's.
 
 # %%
 fill(PreallocatedCache(config, capacity=8), 8, piece=4)
@@ -198,8 +199,8 @@ del cache
 
 # %% [markdown]
 # Guess 2: creating the cache takes next to nothing, filling it takes all of it. `torch.empty` only
-# reserves addresses. The system hands out a **page**, a piece of some kB, when it is first written. So an
-# engine may "fit" on a CPU at the start and die at noon. A measurement must fill what it measures. (A GPU
+# reserves addresses. The system hands out a **page**, a piece of some kB, when it is first written. So a
+# server may "fit" on a CPU at the start and die at noon. A measurement must fill what it measures. (A GPU
 # hands out memory at once.)
 #
 # This notebook's process has a past: pages that were freed and are used again. A clean figure needs a
@@ -308,8 +309,9 @@ assert (watch.peak, watch.live, watch.written) == (12_000, 0, 8_000)
 #
 # ### Cache by cache
 #
-# Fill caches of several kinds, precisions, lengths and batches, each in a fresh process, and compare what
-# they take with lesson 3's prediction.
+# Fill caches of several kinds, precisions, lengths and batches, each in a fresh process (`results` starts
+# them), and compare what they take with lesson 3's prediction. A line names the kind of cache, its
+# precision, and tokens × sequences.
 
 # %%
 base = {"what": "grid", "model": "smollm2-135m", "device": device}
@@ -566,7 +568,8 @@ plt.show()
 # measurements, on a larger grid, can be made outside of a notebook and kept:
 # `python -m kvbook measure --out measurements/mine.json`, or `make measure`. It takes some minutes. The
 # book's own records come with kvbook. They say when they were made and on what. This is the
-# newest from a CPU. The caches of later lessons are in it, too, and must keep to the same 1 %:
+# newest from a CPU, with the caches of later lessons. The storages of each kind must match the prediction
+# to 1 %. What the process occupies is less exact.
 
 # %%
 folder = record.book_folder()
@@ -586,8 +589,9 @@ def by_kind(kept: dict) -> list[tuple[str, float]]:
 # %%
 def show(name: str, kept: dict) -> None:
     device, versions = kept["device"], kept["versions"]
-    print(f"{name}, {kept['date'][:10]}: {device['name']} ({device['type']}), ", end="")
-    print(f"driver {kept['driver']}, PyTorch {versions['torch']}, Python {versions['python']}")
+    driver = f"driver {kept['driver']}, " if kept["driver"] else ""
+    print(f"{name}, {kept['date'][:10]}: {device['name']} ({device['type']}), {driver}", end="")
+    print(f"PyTorch {versions['torch']}, Python {versions['python']}")
     grid = [point["result"] for point in kept["points"] if point["job"]["what"] == "grid"]
     name = "requested" if device["type"] == "cuda" else "resident"
     sure = [found[name] / found["predicted"] for found in grid if found["predicted"] > 64 * MB]
@@ -597,7 +601,8 @@ def show(name: str, kept: dict) -> None:
         job, found = point["job"], point["result"]
         if job["what"] == "frontier":
             tokens = f"{found['predicted']:,} tokens each predicted, {found['last']:,} fitted"
-            print(f"  {found['budget'] / MiB:,.0f} MiB, batch {job['batch']}: {tokens}")
+            room = f"{found['budget'] / MiB:,.0f} MiB, {job['kind']}"
+            print(f"  {room}, batch {job['batch']}: {tokens}")
 
 
 if kept := record.newest(folder, "cpu"):

@@ -39,9 +39,11 @@
 # Write down four guesses.
 #
 # 1. SmolLM2 in float32 writes one token for one user. How many operations does it do for each byte
-#    of weights that it reads? And when it reads a prompt of 512 tokens?
-# 2. An A100 with 80 GB, weights in fp16. How many users must write at the same time until
-#    arithmetic, not reading weights, takes the longer time?
+#    of weights that it reads, if a multiplication and the addition after it count as two? And when it
+#    reads a prompt of 512 tokens?
+# 2. An A100 with 80 GB reads 2,039 GB/s and does 312 × 10¹² operations per second in fp16. With weights
+#    in fp16, how many users must write at the same time until arithmetic, not reading weights, takes the
+#    longer time?
 # 3. And how many until that is so for attention over their caches, in Llama 2 7B?
 # 4. In Llama 3.1 8B four query heads share a KV head. What does that change in guess 3?
 
@@ -65,7 +67,7 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from kvbook import plotting
+from kvbook import ledger, plotting
 from kvbook.accounting import cache_spec, fit_users
 from kvbook.accounting.facts import gpu, gpus, model
 from kvbook.accounting.roofline import Shape, decode_step, device_of, phase, prefill, ridge
@@ -291,6 +293,7 @@ assert made[1] < 0.01 * writing.weight_bytes
 kv_heads = (9, 3, 1)
 print(f"{'KV heads':>9}{'batch':>7}{'weights':>9}{'attention':>11}   operations per byte")
 for n_kv_heads in kv_heads:
+    # layers, query heads, KV heads, head width, width, MLP width, vocabulary
     variant = Shape(30, 9, n_kv_heads, 64, 576, 1536, 49_152)
     for batch in (1, 8, 64):
         step = decode_step(variant, 1024, batch)
@@ -592,8 +595,8 @@ assert f"{ratio:.2f}" == "1.02"
 
 # %%
 bench = record.read(record.book_folder() / "decode_cpu.json")
-device, versions = bench["device"], bench["versions"]
-print(f"{device['name']}, {bench['date'][:10]}, transformers {versions['transformers']}")
+machine_then, versions = bench["device"], bench["versions"]
+print(f"{machine_then['name']}, {bench['date'][:10]}, transformers {versions['transformers']}")
 steps, alone = {}, {}
 for point in bench["points"]:
     job, found = point["job"], point["result"].get("figures")
@@ -606,7 +609,7 @@ for point in bench["points"]:
             f" {fast['StaticCache']:.2f} times StaticCache"
         )
     elif job["what"] == "attention":
-        alone[job["dtype"]], long = found["of_read"], job
+        alone[job["dtype"]], long_job = found["of_read"], job
         forms = ", ".join(f"{form} {share:.0%}" for form, share in found["of_read"].items())
         print(f"{job['dtype']:9}attention alone: {forms}")
 
@@ -618,17 +621,20 @@ turned = [
 assert 0.95 < min(ratios) < max(ratios) < 1.05
 assert max(turned) < 1.1
 assert max(alone["float32"], key=alone["float32"].get) == "K by columns"
+assert 1.9 < 1 / max(alone["float32"].values()) < 2.1
+assert 3 < 1 / max(alone["bfloat16"].values()) < 4
 
 # %% [markdown]
 # The preallocated cache runs at 0.96 to 1.02 times the speed of transformers' caches. On a machine as
 # noisy as this one that is a tie: both leave the products with the weights to the same routines. Neither
-# comes near the limit. In float32 a step reaches 32 % of the read rate. Storing each weight by columns,
-# so that the product reads it in another order, changed that by at most 7 %.
+# comes near the limit. In float32 a step reaches 32 % of the read rate, in bfloat16 14 %. Storing each
+# weight by columns, so that the product reads it in another order, changed float32 by at most 7 %.
 #
-# Attention over the long cache reaches 44 % of the read rate in float32 and 26 % in bfloat16. With keys
-# stored by columns it was 50 %, the best of the forms tried, and 28 %. So a bound is a bound: PyTorch's
-# products for a CPU took about twice the time that reading alone would need. What would close the gap is
-# one program that multiplies while it reads. This book has none for CPUs.
+# Attention over the long cache, as lesson 2's `attend` does it, reaches 44 % of the read rate in float32 and
+# 26 % in bfloat16. The other forms compute the same in another order. With keys stored by columns it was
+# 50 %, the best of the forms tried, and 28 %. So a bound is a bound: even the best form took twice the time
+# that reading alone would need, and in bfloat16 more than three times. What would close the gap is one
+# program that multiplies while it reads. This book has none for CPUs.
 
 # %% [markdown]
 # ## On GPUs: bounds
@@ -654,6 +660,7 @@ a100 = device_of(gpu("A100 80GB"))
 known = [card for card in gpus() if card.fp16_flops_dense is not None]
 ridges = [ridge(card) for card in known]
 assert (f"{a100.ridge:.0f}", math.ceil(weight_knee(a100))) == ("153", 154)
+assert a100.flops_per_s == 312e12
 assert (f"{min(ridges):.0f}", f"{max(ridges):.0f}") == ("76", "419")
 
 # %% [markdown]
@@ -702,6 +709,8 @@ assert decode_knee(one2, a100) is decode_knee(one3, a100) is None
 assert (f"{ends['2']:,.0f}", f"{ends['3']:,.0f}") == ("949", "3,798")
 assert (f"{full:.0f}", f"{full / ends['2']:.0%}") == ("788", "83%")
 assert f"{llama2.layer_weights + llama2.unembed_weights:,}" == "6,607,077,376"
+with_table = 2 * model("llama-2-7b").parameters + 30 * one2.cache_bytes
+assert f"{30 * a100.bytes_per_s / with_table:.0f}" == "785"
 each = [decode_step(llama3, kv_len, n).tokens_per_s(a100) / n for n in (30, 119)]
 assert [f"{rate:.0f}" for rate in (full / 30, *each)] == ["26", "66", "26"]
 few_tokens = 800
@@ -749,7 +758,8 @@ plt.show()
 # - **Memory.** The card is full at 30 users. With 800 tokens each, 154 users would fit. Then memory would not
 #   stand in the way, but the other two still would.
 # - **Traffic.** Each user's cache must be read for each token. Even if a thousand fitted, all of them
-#   together would get at most 949 tokens per second. At 30 users 83 % of that are reached already.
+#   together would get at most 949 tokens per second. At 30 users 83 % of that are reached already: 788.
+#   (Lesson 5's explorer says 785. It counts all of the embedding's table; a step reads one row per token.)
 # - **Intensity.** MHA does 1 operation for each byte of cache, at any batch, where the card could do 153.
 #   No number of users makes it compute-bound: guess 3.
 #
@@ -950,8 +960,13 @@ RooflineExplorer(measured=timed, measured_with=as_timed, **own)
 # | 5. How many users fit? | 524,288 (Llama 2 7B, fp16) | | 30, with 4,096 tokens each |
 # | 6. Two phases | 524,288 | at most 788 on an A100, all 30 together (bound) | 30 |
 #
-# What your machine reached with SmolLM2 stands in the tables above; it is no fact about a GPU.
-#
+# What your machine reached with SmolLM2 stands in the tables above; it is no fact about a GPU. The
+# book's ledger has no new line. Its speeds were measured, one sequence at a time; they are no bound.
+
+# %%
+ledger.show(6)
+
+# %% [markdown]
 # ## Next
 #
 # The cache takes memory, and it takes bandwidth at every step. The coming lessons cut it, and each cut
@@ -996,6 +1011,7 @@ check(
         "32 tokens": same_tokens.tokens,
         "27 %": 100 * more,
         "2 %": 100 * (ratio - 1),
+        "2,039 GB/s": a100.bytes_per_s / GB,
         "153 operations": a100.ridge,
         "154 sequences": math.ceil(weight_knee(a100)),
         "98.7 %": 100 * idle,
@@ -1035,11 +1051,12 @@ check(
         "39 users": math.ceil(weight_knee(a100, 0.5)),
         "15 %": 100 * (gain - 1),
         "0.5 operations": writing.weight_intensity,
-        "8,192 tokens": long["context"],
-        "8 sequences": long["batch"],
+        "8,192 tokens": long_job["context"],
+        "8 sequences": long_job["batch"],
         "0.96 times": min(ratios),
         "1.02 times": max(ratios),
         "32 %": 100 * steps["float32", 64]["of_read"]["preallocated"],
+        "14 %": 100 * steps["bfloat16", 64]["of_read"]["preallocated"],
         "7 %": 100 * (max(turned) - 1),
         "44 %": 100 * alone["float32"]["attend"],
         "26 %": 100 * alone["bfloat16"]["attend"],

@@ -110,7 +110,7 @@ def window_mask(q_positions: Tensor, k_positions: Tensor, window: int, sinks: in
 twelve = torch.arange(12)[None]
 masks = {sinks: window_mask(twelve, twelve, window=4, sinks=sinks)[0, 0] for sinks in (0, 2)}
 for sinks, mask in masks.items():
-    print(f"4 and {sinks} sinks: {mask.sum(1).tolist()} keys seen by queries 0 to 11")
+    print(f"window 4, {sinks} sinks: {mask.sum(1).tolist()} keys seen by queries 0 to 11")
 assert masks[0].sum(1).tolist() == [1, 2, 3] + [4] * 9
 assert masks[2].sum(1).tolist() == [1, 2, 3, 4, 5] + [6] * 7
 
@@ -141,8 +141,8 @@ plt.show()
 # ### A ring of slots
 #
 # If nobody will ever look at a row again, its memory can be used again. So give the cache `window` slots
-# and let the tokens go round: position 8 takes the slot of position 0. Sinks keep their slots for
-# good, and the others go round behind them.
+# and let the tokens go round: in a window of 8, position 8 takes the slot of position 0. Sinks keep
+# slots of their own for good, and the others go round behind them.
 #
 # Both directions are arithmetic, so no table is needed: from a position to its slot, and from a slot
 # back to the newest position that it can hold. The second direction matters because a ring is out of
@@ -185,7 +185,7 @@ assert held == [8, 9, 2, 3, 4, 5, 6, 7]
 
 # %% [markdown]
 # Guess 2: the 9th token, at position 8, is the first that overwrites another. The prompt left two
-# slots free, and nothing rolls before they are filled.
+# slots free, and no slot is taken twice before they are filled.
 
 # %% [markdown]
 # ### Where each row lies, and what a pass sees
@@ -743,11 +743,11 @@ plt.show()
 # Guess 4: with a window of 128 perplexity more than doubles, +118 %. Keep the first four tokens as well
 # and the rise is 5 %. The four tokens cost 3 % more memory. A window of 256 without them does far worse
 # than a window of 64 with them. So it is not the content of the far past that the model misses first: the
-# four tokens are the headword of a dictionary's first entry.
+# four tokens are “CAABA, n”, how a dictionary's first entry begins.
 #
 # From the token on at which something really is forgotten, the rises are 144 % and 6 %. With a window of
 # 256, which is not full for a quarter of this text, it is 108 % instead of 73 %. A longer text would come
-# closer to these second figures. The figure, the explorer and the ledger show the first ones.
+# closer to these second figures. The figure, the explorer and the table at the end show the first ones.
 #
 # The standard error says how far another stretch of this text may differ. At 256 with sinks the rise
 # is of about its size: there is no telling it from zero. The error is itself a rough figure. It takes
@@ -876,7 +876,7 @@ assert f"{left['gemma-3-27b', 131_072]:.0f}" == "17"
 # - **vLLM** reserves for the largest piece of a prompt, too: with 2,048 tokens a pass, blocks for
 #   127 + 2,048 tokens and one more for the straddling (`SlidingWindowSpec` in
 #   [its source at commit 001cabc](https://github.com/vllm-project/vllm/blob/001cabc1be16a59a70d720ed61a13b678c060a18/vllm/v1/kv_cache_interface.py)).
-# - **llama.cpp** does so without blocks: window plus 512 tokens a pass, rounded up to 256
+# - **llama.cpp**, since May 2025, does so without blocks: window plus 512 tokens a pass, rounded up to 256
 #   ([llama.cpp#13833](https://github.com/ggml-org/llama.cpp/pull/13833)).
 
 # %%
@@ -977,7 +977,7 @@ def rerun(window: int, sinks: int) -> None:
     error = bars[0] * found.error  # of the change, against the full cache on the same tokens
     plt.barh(["every token kept", f"{cache.slots} slots"], bars, xerr=[0, error], color=colours)
     plt.xlabel("perplexity; the bar: one standard error of the change")
-    plt.title(f"Window {window}, {sinks} sinks: {found.ratio:+.0%} ± {found.error:.0%}")
+    plt.title(f"Window {window}, sinks {sinks}: {found.ratio:+.0%} ± {found.error:.0%}")
     plt.show()
 
 
@@ -1054,9 +1054,9 @@ assert ran["rise"] < 0.5 * moved["rise"]  # one sink does most of it
 # Slots 0 to 3 hold positions 2, 3, 4, 5. Slot 6 % 4 = 2 holds position 4, which is still needed; the
 # oldest, position 2, lies in slot 0. Either store each row in the slot of its own position, as
 # `slot_of` does, or count from the first kept row. A prompt whose length is a multiple of the window
-# hides it. Two programs had a ring that lost track of its first row after a prefill or a cut:
-# [mlx-vlm#1715](https://github.com/Blaizzy/mlx-vlm/issues/1715),
-# [ollama#14912](https://github.com/ollama/ollama/pull/14912).
+# hides it. Two programs had a ring that lost track of its first row after a prefill or a cut: mlx-vlm 0.6.7
+# ([mlx-vlm#1715](https://github.com/Blaizzy/mlx-vlm/issues/1715)) and ollama of March 2026
+# ([ollama#14912](https://github.com/ollama/ollama/pull/14912)).
 #
 # ```python
 # import torch
@@ -1171,7 +1171,7 @@ ledger.show(9)
 # %% [markdown]
 # ## Next
 #
-# Every cache so far reserves its room in one piece, whether the text becomes long or not.
+# Most caches so far reserve their room in one piece, whether the text becomes long or not.
 # [Lesson 10](10_paged.ipynb) gives the memory out in small blocks, and lets users share what they have in
 # common.
 

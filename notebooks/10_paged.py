@@ -21,7 +21,7 @@
 # %% [markdown]
 # ## What you need
 #
-# [Lesson 2](02_cache.ipynb): slots, `capacity`, `put`, and why stale rows must not reach attention.
+# [Lesson 2](02_cache.ipynb): slots, `capacity`, and why stale rows must not reach attention.
 # [Lesson 5](05_users.ipynb): its mix of conversations. You need no GPU. The lesson runs in under a
 # minute on two CPU cores.
 
@@ -30,8 +30,9 @@
 #
 # Write down five guesses.
 #
-# 1. Conversations of 512, 2,048 and 4,096 tokens, in lesson 5's proportion. A server reserves 4,096 for
-#    each. While they grow, what share of the reserved slots holds tokens?
+# 1. Of ten conversations six become 512 tokens long, three 2,048 and one 4,096: lesson 5's mix. Each
+#    starts with a quarter of its tokens and grows to the whole. A server reserves 4,096 slots for each.
+#    What share of the reserved slots holds tokens?
 # 2. Blocks of 16 tokens. How many slots of a conversation are empty, on average?
 # 3. Twenty users have the same first 512 tokens, and 64 of their own. What share of the bytes does
 #    sharing save?
@@ -154,9 +155,10 @@ assert f"{long_run / 4096:.0%}" == "35%"
 # The second figure is near plain arithmetic: here every conversation grows from a quarter of its length
 # to the whole, so on average it holds 5/8 of it, 62.5 %. With shorter prompts it would be less. The
 # first figure depends on the lengths that were drawn, and this is one draw: in the long run it would be
-# 35 %. You repeat it below.
+# 35 %. You repeat it below. (Was your guess 20 %, 5/8 of the mean length? A long conversation stays for
+# longer. So of those that are there at a time, more than one in ten is a long one.)
 #
-# (In one piece there is a third loss, which this count leaves out: when pieces of different lengths come
+# (In one piece there is one more loss, which this count leaves out: when pieces of different lengths come
 # and go, holes are left between them that no other piece fits in.)
 
 # %% [markdown]
@@ -239,7 +241,7 @@ assert pool.num_free_blocks == 2
 # it begins, and the tokens count only when it is done. A pass may also be padded; `trim` gives back what
 # it did not fill. And `reserve` first counts what is missing, for all sequences of the pass. If that is
 # more than there is, it takes nothing. Otherwise a request that got half of its blocks would hold them
-# and wait, and so might the next.
+# and wait, and so might the next. (Both return a list of copies. It stays empty until blocks are shared.)
 
 
 # %% tags=["export"]
@@ -788,7 +790,8 @@ assert hash((0, 5)) == hash((2**61 - 1, 5))  # different, with one hash
 [name.hex()[:12] for name in first]
 
 # %% [markdown]
-# An early vLLM named blocks with `hash`, and an advisory describes how a request could
+# Before version 0.10.2 vLLM named blocks with `hash`, unless it was told otherwise
+# ([vllm#29261](https://github.com/vllm-project/vllm/pull/29261)). An advisory describes how a request could
 # then be answered from another text's rows
 # ([GHSA-rm76-4mrf-v9r8](https://github.com/vllm-project/vllm/security/advisories/GHSA-rm76-4mrf-v9r8)).
 # The choices of [vLLM 0.16.0](https://docs.vllm.ai/en/v0.16.0/api/vllm/config/cache/) are SHA-256 and
@@ -891,7 +894,7 @@ class BlockManager(SharedTables):
 # rows are computed.
 #
 # Watch it with ten blocks of four. The prompts of A, B and E begin with the same eight tokens, D and G
-# have the same thirteen, and C is a fork. One of them has to wait.
+# have the same thirteen, and C is a fork. One request, F, has to wait.
 
 
 # %% tags=["export"]
@@ -1101,7 +1104,8 @@ plt.show()
 # %% [markdown]
 # Blocks of 16 leave 7.5 slots empty for each conversation (guess 2), blocks of 256 leave 124. In one
 # piece it is 2,885. Blocks of 1 waste nothing, but the tables get long, nothing can be copied in one
-# go, and a name for each token must be computed. What a server takes depends on its kernels, too:
+# go, and a name for each token must be computed. What a server takes depends on its GPU kernels, too,
+# the programs that run on the GPU:
 # [vLLM 0.16.0](https://docs.vllm.ai/en/v0.16.0/api/vllm/config/cache/) offers 1 to 256 and says that
 # with CUDA only sizes up to 32 work, while the blocks of FlashAttention 2 must be multiples of 256
 # ([its README](https://github.com/Dao-AILab/flash-attention/blob/014c349eb1c523f9a97d51ea1880486aeeee4a2e/README.md)).
@@ -1243,8 +1247,8 @@ assert 1.5 < appends[-1] / appends[0] < 10  # a thousand times the blocks and th
 assert max(near) < 2 * min(near)
 
 # %% [markdown]
-# Two columns, two answers. An append to one of 32 sequences takes about as long in a million blocks
-# as in one of a thousand: the work does not grow. (A test counts the lines of Python that are executed,
+# Two columns, two answers. An append to one of 32 sequences takes about as long in a pool of a million
+# blocks as in one of a thousand: the work does not grow. (A test counts the lines of Python that are executed,
 # and they are as many in both.) An append to *any* sequence takes longer in the largest pool. What it
 # reads is a length, a table, a block's count of owners: a few small Python objects, scattered over a
 # memory that is too large for the processor's own caches, where a thousand blocks fit in. So what grows
@@ -1321,7 +1325,7 @@ assert layer <= extra["paged"] < 1.1 * layer
 #
 # The copy is not needed. Attention can walk through the blocks where they lie, and carry three things
 # from block to block: the largest score so far, the sum of the weights, and the weighted sum of values.
-# When a larger score comes, what was summed is scaled down. This is exact.
+# When a larger score comes, what was summed is scaled down. This is exact, up to rounding.
 
 
 # %%
@@ -1350,8 +1354,8 @@ assert (found_rows - expected).abs().max() < 1e-4
 print(f"{len(table)} blocks, one after the other: the same attention")
 
 # %% [markdown]
-# In Python the loop is no gain, because it makes several calls for every block. In a GPU kernel, a program
-# that runs on the GPU, the loop runs inside, and the blocks are read once, straight from where they lie.
+# In Python the loop is no gain, because it makes several calls for every block. In a GPU kernel
+# the loop runs inside, and the blocks are read once, straight from where they lie.
 # Kwon et al. (2023) describe such a kernel, PagedAttention. FlashAttention takes a block table since version
 # 2.5 ([changelog](https://github.com/Dao-AILab/flash-attention/blob/014c349eb1c523f9a97d51ea1880486aeeee4a2e/README.md)).
 # This book has no record of such a kernel on a GPU yet, so it states no figure for one.
@@ -1402,7 +1406,8 @@ PagingExplorer(timeline=TIMELINE, num_blocks=10, block_size=4, max_len=20)
 # </details>
 #
 # If you run this notebook yourself, serve the conversations with another block size or a smaller
-# memory. That takes a *kernel*, so the published page shows nothing here.
+# memory. That takes a *kernel*, here the Python process behind a notebook, so the published page shows
+# nothing.
 
 # %%
 served = {}
@@ -1426,7 +1431,7 @@ sliders = {
         options=[1, 4, 16, 64, 256], value=16, description="block size", continuous_update=False
     ),
     "conversations": ipywidgets.IntSlider(
-        value=10, min=2, max=20, description="× 4,096 slots", continuous_update=False
+        value=10, min=2, max=20, description="4,096 ×", continuous_update=False
     ),
 }
 ipywidgets.VBox([*sliders.values(), ipywidgets.interactive_output(serve, sliders)])
@@ -1590,7 +1595,7 @@ assert moved["job"] == (256, 10)
 # ## What changed
 #
 # Your five guesses, once more: 30 % in this draw, 35 % in the long run; 7.5 slots, about half a
-# block; 84 %; 16; slower, by a copy, unless a kernel reads the blocks where they lie.
+# block; 84 %; 16 tokens; slower, by a copy, unless a kernel reads the blocks where they lie.
 #
 # For Llama 2 7B in fp16 on 80 GB, with lesson 5's mix:
 #
@@ -1626,8 +1631,7 @@ found_again = (20 * (250 + 64) - shared_by(20, 250)[1]) / 19  # tokens of each l
 check(
     {
         "512 tokens": mix[0],
-        "2,048 tokens": mix[6],
-        "4,096 tokens": mix[9],
+        "4,096 slots": slots / len(mix),
         "16 tokens": answers[2][1],
         "64 tokens": len(repeat),
         "1,200 conversations": len(requests),
@@ -1637,6 +1641,7 @@ check(
         "62 %": 100 * found["known"][1],
         "62.5 %": 100 * (1 / 4 + 1) / 2,
         "35 %": 100 * long_run / max(mix),
+        "20 %": 100 * 5 / 8 * statistics.mean(mix) / max(mix),
         "128 tokens": in_blocks.__defaults__[0],
         "99.5 %": 100 * found["paged"][1],
         "25.9 conversations": found["paged"][0],

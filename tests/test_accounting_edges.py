@@ -112,7 +112,51 @@ def test_one_token_is_no_plural() -> None:
     assert "2 tokens ×" in said[2]
 
 
+def test_the_state_is_counted_for_whole_batches_and_bytes() -> None:
+    spec = CacheSpec("mamba", (LayerCache("state"),), state_values=7)
+    assert spec.state_bytes() == 14
+    assert spec.state_bytes(3, 1) == 21
+    for arguments, name in (((0,), "batch"), ((1, 0), "bytes_per_value"), ((1, 0.5), "bytes_per")):
+        with pytest.raises(ConfigError, match=rf"^{name}"):
+            spec.state_bytes(*arguments)
+
+
+BAD: dict[str, object] = {
+    "context": -1,
+    "tensor_parallel": 2**16 + 1,
+    "block_size": 0,
+    "cache_dtype": "float8",
+    "policy": "all",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_every_method_names_what_is_not_allowed(name: str) -> None:
+    spec = CacheSpec("llama", (LayerCache("full", 3, 5, 7),))
+    value = BAD[name]
+    with pytest.raises(ConfigError, match=rf"^{name} is "):
+        spec.layer_nbytes(**{"context": 1, name: value})
+    if name not in ("context", "block_size"):
+        with pytest.raises(ConfigError, match=rf"^{name} is "):
+            spec.bytes_per_token(**{name: value})
+    spec.layer_nbytes(1, tensor_parallel=2**16)
+    spec.bytes_per_token(tensor_parallel=2**16)
+
+
+def test_a_block_has_sixteen_tokens_and_a_sequence_is_alone_unless_one_says_so() -> None:
+    spec = CacheSpec("llama", (LayerCache("full", 3, 5, 7),))
+    assert spec.nbytes(17, policy="paged") == 32 * 3 * 12 * 2
+    assert spec.layer_nbytes(17, policy="paged") == [32 * 3 * 12 * 2]
+    assert spec.explain(17, policy="paged").splitlines() == [
+        "1 × full layer: 3 KV heads × (5 + 7) values × 32 tokens × 2 B = 2,304 B, in all 2,304 B",
+        "2,304 B a sequence × 1 = 2,304 B (2.304 kB, 2.250 KiB)",
+    ]
+
+
 def test_the_command_counts_as_many_gpus_as_the_function() -> None:
+    assert count("--batch", "0" * 29 + "5") == 5  # thirty digits, but no large number
+    with pytest.raises(ConfigError, match=r"^--batch is "):
+        count("--batch", "0" * 30 + "5")
     assert count("--tensor-parallel", "65536", high=2**16) == 2**16
     for text in ("0", "65537", "1.0", "-1", "²", "1" * 31):
         with pytest.raises(ConfigError, match=r"^--tensor-parallel is "):
@@ -127,6 +171,42 @@ def test_the_command_takes_two_to_the_sixteenth_gpus(
     path.write_text(json.dumps(LLAMA))
     status = main(["size", str(path), "--context", "1", "--tensor-parallel", gpus])
     assert status == (0 if gpus == "65536" else 2), capsys.readouterr().err
+
+
+SIZE = ["--context", "4"]
+LOWEST_OF = {  # options of `size` with the least that each takes
+    "--context": ([], 1),
+    "--batch": (SIZE, 1),
+    "--block-size": (SIZE, 1),
+    "--tensor-parallel": (SIZE, 1),
+    "--memory-bytes": (SIZE, 1),
+    "--weights-bytes": ([*SIZE, "--memory-bytes", "9"], 0),
+}
+
+
+@pytest.mark.parametrize("option", LOWEST_OF)
+def test_the_command_says_from_where_a_number_is_allowed(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, (others, least) = tmp_path / "config.json", LOWEST_OF[option]
+    path.write_text(json.dumps(LLAMA))
+    for value, status in ((least, 0), (least - 1, 2)):
+        assert main(["size", str(path), *others, option, str(value)]) == status
+    said = capsys.readouterr().err
+    assert f'{option} is "{least - 1}"; it must be a whole number from {least} to ' in said
+
+
+@pytest.mark.parametrize("gpus", [1, 5])
+def test_the_table_speaks_of_each_gpu_where_there_are_several(
+    gpus: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    assert main(["size", str(path), *SIZE, "--tensor-parallel", str(gpus)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    labels = [line.partition("  ")[0] for line in lines[:4]]
+    assert labels == ["family", "cache" + " on each GPU" * (gpus > 1), "one sequence", "a token"]
+    assert [line for line in lines if "on each GPU" in line] == [lines[1], lines[-1]][: gpus - 1]
 
 
 @pytest.mark.parametrize(

@@ -632,6 +632,47 @@ CASES = {
         32 * 8 * 256 * 2,
         32 * 8 * 256 * 2,
     ),
+    "mimo, sliding layers have twice the heads": (
+        {
+            "model_type": "mimo_v2",
+            "num_hidden_layers": 8,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 3,
+            "hidden_size": 96,
+            "head_dim": 20,
+            "v_head_dim": 12,
+            "sliding_window": 100,
+        },
+        (2 * 3 + 6 * 6) * 32 * 2,  # layers 0 and 5 are full
+        2 * 3 * 32 * 2,
+    ),
+    "gemma 4, whose last layer is full whatever the file says": (
+        {
+            **LLAMA,
+            "model_type": "gemma4_text",
+            "num_hidden_layers": 5,
+            "num_key_value_heads": 3,
+            "num_attention_heads": 6,
+            "head_dim": 20,
+            "global_head_dim": 28,
+            "layer_types": ["sliding_attention"] * 5,
+            "sliding_window": 100,
+        },
+        (4 * 3 * 40 + 3 * 56) * 2,
+        3 * 56 * 2,
+    ),
+    "latents of which each second layer reuses another's": (
+        {
+            **LLAMA,
+            "model_type": "mistral_large4_text",
+            "num_hidden_layers": 5,
+            "kv_lora_rank": 24,
+            "qk_rope_head_dim": 6,
+            "kv_source_layers": [0, 0, 2, 1, 4],
+        },
+        3 * 30 * 2,
+        3 * 30 * 2,
+    ),
     # Families that the table does not know
     "unknown, standard fields": (
         {**UNKNOWN, "num_key_value_heads": 8, "sliding_window": None, "rope_theta": 1e4},
@@ -713,6 +754,22 @@ def test_an_unknown_family_says_so():
     assert cache_spec(LLAMA).notes == ()
 
 
+def test_a_nested_family_counts_where_the_table_knows_it_and_else_the_outer_one():
+    part = {**LLAMA, "num_key_value_heads": 8}
+    for outer, inner, family in (
+        ("qwen2_vl", "no_such_text", "qwen2_vl"),
+        ("no_such_family", "mistral", "mistral"),
+        ("no_such_family", "no_such_text", "no_such_text"),
+        ("no_such_family", None, "no_such_family"),
+        (None, None, "a config without model_type"),
+    ):
+        spec = cache_spec({"model_type": outer, "text_config": {**part, "model_type": inner}})
+        assert spec.family == family
+        assert spec.bytes_per_token() == 32 * 8 * 256 * 2
+        known = family in table("families")["families"]
+        assert any("is not in the table" in note for note in spec.notes) != known
+
+
 def test_defaults_are_named_and_count_at_the_top_only_where_files_may_leave_them_out():
     config = {**LLAMA, "model_type": "mistral"}
     assert "num_key_value_heads is not in the file; mistral takes 8." in cache_spec(config).notes
@@ -731,6 +788,17 @@ def test_an_image_fixes_the_length_of_a_cross_cache():
     spec = cache_spec(CASES["llama 3.2 vision, cross layers instead of others"][0])
     tokens = {layer.tokens for layer in spec.layers if layer.kind == "cross"}
     assert tokens == {4 * (40 * 40 + 1)}
+    assert "The cross cache holds one image of 6404 tokens." in spec.notes
+
+
+def test_a_cross_cache_whose_length_is_not_known_is_as_long_as_the_context():
+    mllama = CASES["llama 3.2 vision, cross layers instead of others"][0]
+    for vision in ({}, {"image_size": 560, "patch_size": 14}, {"image_size": None}):
+        spec = cache_spec({**mllama, "vision_config": vision})
+        assert {layer.tokens for layer in spec.layers} == {None}
+        assert "The cross cache holds as many image tokens as the context has." in spec.notes
+    spec = cache_spec(CASES["bart"][0])
+    assert "The cross cache holds as many encoder tokens as the context has." in spec.notes
 
 
 def test_the_layers_of_jamba_come_at_their_offset():
@@ -743,8 +811,102 @@ def test_the_layers_of_jamba_come_at_their_offset():
         "attn_layer_period": 8,
         "attn_layer_offset": 4,
     }
-    kinds = [layer.kind for layer in cache_spec(config).layers]
-    assert [index for index, kind in enumerate(kinds) if kind == "full"] == [4, 12]
+    for offset, full in ((4, [4, 12]), (0, [0, 8]), (7, [7, 15])):
+        layers = cache_spec({**config, "attn_layer_offset": offset}).layers
+        assert [index for index, layer in enumerate(layers) if layer.kind == "full"] == full
+
+
+KINDS = {"full": "F", "sliding": "S", "chunked": "C", "latent": "L"}
+KINDS |= {"shared": "=", "state": "~", "none": "."}
+SMALL = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "hidden_size": 64,
+    "sliding_window": 5,
+    "attn_window_size": 5,
+    "attention_chunk_size": 5,
+}
+LAID_OUT = [  # the kinds in the order of the layers, and the file
+    ("SSSSF", {"model_type": "gemma4_text", "layer_types": ["sliding_attention"] * 5}),
+    ("SSSSSFSF", {"model_type": "gemma4_text"}),  # each sixth, and the last
+    ("SSFSSFF", {"model_type": "exaone4", "sliding_window_pattern": "LLG"}),
+    ("SSFSSFS", {"model_type": "exaone4", "sliding_window_pattern": 3}),
+    ("FSSSSFSS", {"model_type": "mimo_v2"}),  # the first, and each sixth
+    ("~~F~~FFF", {"model_type": "bailing_moe_linear", "layer_group_size": 3}),
+    ("~~F~~~~F~~~~~F~", {"model_type": "zamba", "attn_layer_period": 6, "attn_layer_offset": 4}),
+    ("FFFSS", {"model_type": "dots1", "max_window_layers": 3}),
+    ("FF", {"model_type": "dots1", "max_window_layers": 3}),
+    ("~F~~F", {"model_type": "bamba", "attn_layer_indices": [1, 4]}),
+    (
+        "FS=S=F",
+        {"model_type": "hymba", "global_attn_idx": [0, 5], "kv_reuse_group": [[1, 2], [3, 4]]},
+    ),
+    ("F==F==F", {"model_type": "hunyuan", "use_cla": True, "cla_share_factor": 3}),
+    ("F=F=F", {"model_type": "hunyuan", "use_cla": True}),
+    ("FFFFF", {"model_type": "hunyuan", "use_cla": False, "cla_share_factor": 3}),
+    ("~S~S~F.=", {"model_type": "phi4flash"}),
+    ("SSSSF==", {"model_type": "gemma3n_text", "num_kv_shared_layers": 2}),
+    ("~S~S~", {"model_type": "recurrent_gemma", "block_types": ["recurrent", "attention"]}),
+    (
+        "FSFSS",
+        {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 2], [["local"], 1]]},
+    ),
+    ("CCCFCC", {"model_type": "llama4_text"}),
+    ("CCCFCC", {"model_type": "llama4_text", "no_rope_layers": []}),
+    ("FCCFC", {"model_type": "llama4_text", "no_rope_layers": [0, 1, 1, 0, 1]}),
+    ("~F~~~F", {"model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 1}),
+    ("FSSFSS", {"model_type": "mistral", "sliding_window": [None, 3, 4]}),
+    (
+        "FSF",
+        {
+            "model_type": "step3p5",
+            "num_nextn_predict_layers": 2,  # which come after and do not count
+            "layer_types": ["full_attention", "sliding_attention"] * 2 + ["sliding_attention"],
+        },
+    ),
+    (
+        "~L~L",
+        {
+            "model_type": "kimi_linear",
+            "linear_attn_config": {"full_attn_layers": [2, 4]},
+            "kv_lora_rank": 8,
+            "qk_rope_head_dim": 4,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("kinds", "more"), LAID_OUT)
+def test_each_layer_has_the_kind_that_its_place_says(kinds, more):
+    spec = cache_spec({**SMALL, "num_hidden_layers": len(kinds), **more})
+    assert "".join(KINDS[layer.kind] for layer in spec.layers) == kinds
+
+
+def test_a_file_nests_its_model_three_deep_at_most():
+    config = {**LLAMA, "num_key_value_heads": 8}
+    for _ in range(3):
+        config = {"model_type": "no_such_family", "text_config": config}
+        assert cache_spec(config).bytes_per_token() == 32 * 8 * 256 * 2
+    with pytest.raises(ConfigError, match="num_hidden_layers is missing"):
+        cache_spec({"model_type": "no_such_family", "text_config": config})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (77, 77),
+        (2**31, 2**31),
+        (2**31 + 1, None),
+        (0, None),
+        (True, None),
+        (7.0, None),
+        (None, None),
+    ],
+)
+def test_the_longest_context_is_told_if_it_is_a_size(given, told):
+    assert cache_spec({**LLAMA, "max_position_embeddings": given}).max_context == told
+    assert cache_spec(LLAMA).max_context is None
+    assert cache_spec({**LLAMA, "num_attention_heads": 16}).n_heads == 16
 
 
 def test_sizes_of_one_layer_win():
@@ -752,6 +914,17 @@ def test_sizes_of_one_layer_win():
     layers = cache_spec(config).layers
     assert (layers[7].n_kv_heads, layers[7].k_dim, layers[7].v_dim) == (4, 64, 64)
     assert (layers[8].n_kv_heads, layers[8].k_dim, layers[8].v_dim) == (32, 128, 128)
+    own = {
+        "0": {"v_head_dim": 48},
+        "1": {"head_dim": 64, "v_head_dim": 48},
+        "31": {"head_dim": None},
+    }
+    layers = cache_spec({**LLAMA, "per_layer_config": own}).layers
+    assert [(layers[i].k_dim, layers[i].v_dim) for i in (0, 1, 31)] == [
+        (128, 48),
+        (64, 48),
+        (128, 128),
+    ]
 
 
 def test_states_are_counted_apart():
@@ -769,7 +942,21 @@ def test_states_are_counted_apart():
     assert spec.state_bytes(batch=3, bytes_per_value=4) == 64 * 5120 * 20 * 12
     assert "no KV cache" in " ".join(spec.notes)
     assert cache_spec(LLAMA).state_bytes() == 0
-    assert cache_spec(CASES["minimax-m1"][0]).state_bytes() is None
+    unknown = cache_spec(CASES["minimax-m1"][0])
+    assert unknown.state_bytes() is None
+    assert any("layers without keys and values are not counted" in note for note in unknown.notes)
+
+
+@pytest.mark.parametrize(
+    ("size", "counted"),
+    [(0, True), (2**31, True), (2**31 + 1, False), (-1, False), (True, False), (1.5, False)],
+)
+def test_states_are_counted_if_their_sizes_are_numbers(size, counted):
+    config = {"model_type": "mamba", "num_hidden_layers": 3, "hidden_size": 10, "conv_kernel": 4}
+    spec = cache_spec({**config, "expand": 2, "state_size": size})
+    note = "The constant states are not counted: state_size does not give a number."
+    assert (note in spec.notes) != counted
+    assert spec.state_values == (3 * 2 * 10 * (size + 4) if counted else None)
 
 
 # (what is wrong, what the sentence must name)
@@ -938,9 +1125,115 @@ WRONG = {
         },
         "num_key_value_heads is 8, which does not divide 12 attention heads.",
     ),
+    "no layers listed": (
+        {**LLAMA, "layer_types": []},
+        "layer_types has 0 entries; it must have 32, one a layer.",
+    ),
     "more layers listed than there are": (
         {**LLAMA, "layer_types": ["full_attention"] * 33},
         "layer_types has 33 entries; it must have 32, one a layer.",
+    ),
+    "sources for some layers": (
+        {
+            **CASES["latents of which each second layer reuses another's"][0],
+            "kv_source_layers": [0],
+        },
+        "kv_source_layers must be a list of 5 layer numbers.",
+    ),
+    "sources in a number": (
+        {**CASES["latents of which each second layer reuses another's"][0], "kv_source_layers": 5},
+        "kv_source_layers must be a list of 5 layer numbers.",
+    ),
+    "a source that comes later": (
+        {
+            **CASES["latents of which each second layer reuses another's"][0],
+            "kv_source_layers": [0, 2, 2, 2, 2],
+        },
+        "kv_source_layers is 2; it must be a whole number from 0 to 1.",
+    ),
+    "an offset before the period": (
+        {**LLAMA, "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": -1},
+        "attn_layer_offset is -1; it must be a whole number from 0 to 3.",
+    ),
+    "sizes of a layer in a number": (
+        {**LLAMA, "per_layer_config": {"03": 5}},
+        "per_layer_config.3 is 5; it must be an object.",
+    ),
+    "sizes of layers in a list": (
+        {**LLAMA, "per_layer_config": [{"head_dim": 64}]},
+        "per_layer_config must be an object with layer numbers as keys.",
+    ),
+    "a width from a list of heads": (
+        {**LLAMA, "num_attention_heads": [32] * 32},
+        "head_dim is missing; it cannot be derived from a list of heads.",
+    ),
+    "a switch in a number": (
+        {**LLAMA, "model_type": "mpt", "attn_config": {"attn_type": 5}},
+        "attn_config.attn_type is 5; it must be a string.",
+    ),
+    "a switch that is neither": (
+        {**LLAMA, "model_type": "qwen2", "use_sliding_window": "no", "max_window_layers": 2},
+        'use_sliding_window is "no"; it must be true or false.',
+    ),
+    "groups that share, in a number": (
+        {**LLAMA, "model_type": "hymba", "attn_window_size": 9, "kv_reuse_group": 5},
+        "kv_reuse_group is 5; it must be a list of lists of layers.",
+    ),
+    "groups that share, without their lists": (
+        {**LLAMA, "model_type": "hymba", "attn_window_size": 9, "kv_reuse_group": [[1, 2], 3]},
+        "kv_reuse_group is [[1, 2], 3]; it must be a list of lists of layers.",
+    ),
+    "a layer of a group that is not there": (
+        {**LLAMA, "model_type": "hymba", "attn_window_size": 9, "kv_reuse_group": [[1, 32]]},
+        "kv_reuse_group is 32; it must be a whole number from 0 to 31.",
+    ),
+    "a cycle of nothing": (
+        {**LLAMA, "model_type": "recurrent_gemma", "block_types": []},
+        "block_types is []; it must be a list of layer names.",
+    ),
+    "a cycle in a number": (
+        {**LLAMA, "model_type": "recurrent_gemma", "block_types": 3},
+        "block_types is 3; it must be a list of layer names.",
+    ),
+    "a list of layers in a number": (
+        {**LLAMA, "model_type": "bamba", "attn_layer_indices": 9},
+        "attn_layer_indices is 9; it must be a list of layer numbers.",
+    ),
+    "repeated layers in a number": (
+        {**LLAMA, "model_type": "gpt_neo", "attention_types": 9},
+        "attention_types is 9; it must be a list of [[names], times].",
+    ),
+    "a repeat without its times": (
+        {**LLAMA, "model_type": "gpt_neo", "attention_types": [[["global"]]]},
+        'attention_types is [[["global"]]]; it must be a list of [[names], times].',
+    ),
+    "too few repeated layers": (
+        {**LLAMA, "model_type": "gpt_neo", "attention_types": [[["global", "local"], 9]]},
+        "attention_types gives 18 layers; it must give 32.",
+    ),
+    "too many repeated layers": (
+        {**LLAMA, "model_type": "gpt_neo", "attention_types": [[["global"], 31], [["local"], 2]]},
+        "attention_types gives 33 layers; it must give 32.",
+    ),
+    "blocks in a number": (
+        {**LLAMA, "model_type": "nemotron-nas", "block_configs": 5},
+        "block_configs must be a list of 32 objects, one a layer.",
+    ),
+    "blocks for some layers": (
+        {**LLAMA, "model_type": "nemotron-nas", "block_configs": [{"attention": {}}] * 31},
+        "block_configs must be a list of 32 objects, one a layer.",
+    ),
+    "a block without attention": (
+        {**LLAMA, "model_type": "nemotron-nas", "block_configs": [{"attention": {}}, {}] * 16},
+        "block_configs[1] must be an object that holds an attention object.",
+    ),
+    "a block whose group does not divide": (
+        {
+            **LLAMA,
+            "model_type": "nemotron-nas",
+            "block_configs": [{"attention": {"n_heads_in_group": 5}}] * 32,
+        },
+        "block_configs[0].attention.n_heads_in_group is 5; it must divide the heads.",
     ),
     "a key that is a number": ({**UNKNOWN, 5: 1}, "The key 5 of the config is not a string."),
     "a layer that is a number": (

@@ -43,6 +43,7 @@ DEEPSEEK = {
 SHARED = {**WIDE, **MOE, **GROUPS, "n_routed_experts": 8, "n_shared_experts": 2}
 TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
 BIASED = {"attention_bias": True}
+EIGHT, STEPS = {"num_hidden_layers": 8}, {"decoder_sparse_step": 2}
 SIZES = {
     "llama": [WIDE, {**GQA, **BIASED, **TIED}, {**GQA, "mlp_bias": True}],
     "mistral": [WIDE],
@@ -91,7 +92,11 @@ SIZES = {
             "decoder_sparse_step": 2,
         }
     ],
-    "qwen3_moe": [{**WIDE, **MOE, "num_experts": 5, "mlp_only_layers": [1]}],
+    "qwen3_moe": [
+        {**WIDE, **MOE, "num_experts": 5, "mlp_only_layers": [1]},
+        {**WIDE, **MOE, **EIGHT, "num_experts": 5, "decoder_sparse_step": 3},
+        {**WIDE, **MOE, **EIGHT, "num_experts": 5, "mlp_only_layers": [3, 2], **STEPS},
+    ],
     "deepseek_v2": [DEEPSEEK, {**DEEPSEEK, "q_lora_rank": None}],
     "deepseek_v3": [DEEPSEEK, {**DEEPSEEK, **BIASED}],
     "dots1": [{**SHARED, "first_k_dense_replace": 1}],
@@ -102,7 +107,14 @@ SIZES = {
             "num_local_experts": 5,
             "intermediate_size_mlp": 44,
             "interleave_moe_layer_step": 2,
-        }
+        },
+        {
+            **WIDE,
+            **EIGHT,
+            "num_local_experts": 5,
+            "intermediate_size_mlp": 44,
+            "interleave_moe_layer_step": 3,
+        },
     ],
 }
 CASES = [(name, sizes) for name, variants in SIZES.items() for sizes in variants]

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 
+import book_address
 import pytest
 import yaml
 from book_page import (
@@ -21,7 +21,6 @@ from book_page import (
     absolute,
     describe_images,
     policy_of,
-    set_address,
     size_of,
 )
 from bs4 import BeautifulSoup
@@ -63,7 +62,9 @@ def build(source: Path, out: Path, address: str = "") -> subprocess.CompletedPro
         "# A book\n\nIt <has> a first paragraph.\n\n![A picture](../a.png)\n\n"
         "```{toctree}\nother\n```\n"
     )
-    (source / "book" / "other.md").write_text("# Other\n\nText.\n\n```python\nx = 1\n```\n")
+    (source / "book" / "other.md").write_text(
+        "# Other\n\nText: 5 % of 80 GB, not `5 %` or 5 Bits.\n\n```python\nx = 1\n```\n"
+    )
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(source), str(out)]
     env = os.environ | {"BOOK_URL": address}
     return subprocess.run(command, capture_output=True, text=True, env=env)
@@ -118,25 +119,25 @@ def test_a_book_without_an_address_names_none(unnamed: Path) -> None:
         assert "example.org" not in page.read_text()
 
 
+def test_no_number_is_torn_from_its_unit(unnamed: Path) -> None:
+    text = soup(unnamed / "book" / "other.html").find("article").get_text()
+    assert "Text: 5\u00a0% of 80\u00a0GB, not 5 % or 5 Bits." in text
+
+
 def test_what_is_no_address_is_refused_in_a_sentence(tmp_path: Path) -> None:
     result = build(tmp_path / "source", tmp_path / "out", "example.org/book")
     assert result.returncode != 0
     assert "the book's address is 'example.org/book'" in result.stderr
 
 
-def addressed(address: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    config = SimpleNamespace(html_baseurl=address)
-    monkeypatch.delenv("BOOK_URL", raising=False)
-    set_address(None, config)
-    return config.html_baseurl
-
-
 @pytest.mark.parametrize(
     "address",
     [
+        "example.org/book",
         "ftp://example.org",
         "https://",
         "https:///book",
+        "https://example.org:x/",
         'https://example.org/a"b',
         "https://example.org/a b",
         "https://example.org/a&b",
@@ -144,23 +145,42 @@ def addressed(address: str, monkeypatch: pytest.MonkeyPatch) -> str:
         "https://example.org/?a=1",
         "https://example.org/#a",
         "javascript:alert(1)",
-        "https://example.org/a\n",
     ],
 )
-def test_an_address_that_would_break_a_page_is_refused(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValueError, match=r"^the book's address is .*: it is like https"):
-        addressed(address, monkeypatch)
+def test_an_address_that_would_break_a_page_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=r"^the book's address is .*; it must be like https"):
+        book_address.checked(address)
+
+
+def test_make_book_refuses_what_is_no_address_in_one_line() -> None:
+    command = [sys.executable, ROOT / "tools" / "sphinx" / "book_address.py"]
+    env = os.environ | {"BOOK_URL": "example.org/book"}
+    result = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert result.returncode == 1
+    assert result.stderr.startswith("kvbook: the book's address is 'example.org/book'; it must be")
+    assert result.stderr.count("\n") == 1
+    recipe = (ROOT / "Makefile").read_text().partition("\nbook:")[2].partition("\n\n")[0]
+    assert recipe.index("book_address.py") < recipe.index("jupyter-book")
 
 
 @pytest.mark.parametrize(
     "address",
-    ["https://example.org", "http://127.0.0.1:8000/a/", "https://a.example/~b/c%20d_e.f//"],
+    [
+        *("https://example.org", "http://127.0.0.1:8000/a/", " https://example.org/a\n"),
+        "https://a.example/~b/c%20d_e.f//",
+    ],
 )
-def test_an_address_ends_with_one_slash(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert addressed(address, monkeypatch) == address.rstrip("/") + "/"
-    assert addressed("", monkeypatch) == ""
+def test_an_address_ends_with_one_slash(address: str) -> None:
+    assert book_address.checked(address) == address.strip().rstrip("/") + "/"
+
+
+def test_a_book_may_have_no_address() -> None:
+    assert book_address.checked("") == book_address.checked(" ") == ""
+
+
+def test_the_landing_page_says_the_book_s_title_once(unnamed: Path) -> None:
+    assert soup(unnamed / "book" / "index.html").title.string == "A book"
+    assert soup(unnamed / "book" / "other.html").title.string == "Other — A book"
 
 
 def test_the_404_page_of_a_book_with_an_address_works_at_any_depth(
@@ -296,7 +316,16 @@ def test_the_book_opens_at_its_top_and_hosts_take_it_as_it_is(unnamed: Path) -> 
 def test_the_workflow_builds_as_the_readme_says_with_actions_of_one_version() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "pages.yml").read_text())
     steps = workflow["jobs"]["publish"]["steps"]
+    on_node_24 = {  # the first major version of each that does not run on Node.js 20
+        "checkout": 5,
+        "setup-python": 6,
+        "configure-pages": 6,
+        "upload-pages-artifact": 5,
+        "deploy-pages": 5,
+    }
     for action in (step["uses"] for step in steps if "uses" in step):
-        assert re.fullmatch(r"actions/[a-z-]+@v\d+\.\d+\.\d+", action)
+        pinned = re.fullmatch(r"actions/([a-z-]+)@v(\d+)\.\d+\.\d+", action)
+        assert pinned, action
+        assert int(pinned[2]) >= on_node_24[pinned[1]], action
     assert [step["run"] for step in steps if "run" in step] == ["make book"]
     assert {"path": "_build/html"} in [step.get("with") for step in steps]

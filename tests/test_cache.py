@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kvbook.lessons.cache import GrowingCache, KVCache, PreallocatedCache, TokenCount, causal_mask
+from kvbook.lessons.cache import (
+    GrowingCache,
+    KVCache,
+    PreallocatedCache,
+    TokenCount,
+    attention,
+    causal_mask,
+    put,
+)
 from kvbook.lessons.decoder import Decoder, DecoderConfig, generate
 
 CONFIG = DecoderConfig(
@@ -376,6 +384,42 @@ def test_one_token_of_level_rows_needs_no_mask() -> None:
     cache.reset()
     cache.advance(torch.tensor([1, 2]))
     assert cache.mask(0, 1).tolist() == [[[[True, True, False]]], [[[True, True, True]]]]
+
+
+def test_one_token_of_level_rows_reads_each_row_once_for_its_whole_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The queries of a group are rows of one product; keys and values are not repeated for them."""
+    product, shapes = torch.nn.functional.scaled_dot_product_attention, []
+
+    def watched(q: Tensor, keys: Tensor, values: Tensor, **options) -> Tensor:
+        shapes.append((list(q.shape), list(keys.shape), list(values.shape), sorted(options)))
+        return product(q, keys, values, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    q = torch.randn(5, 6, 1, 4)
+    keys, values = torch.randn(5, 3, 7, 4), torch.randn(5, 3, 7, 2)
+    found = attention(q, keys, values, None)
+    assert shapes == [([5, 3, 2, 4], [5, 3, 7, 4], [5, 3, 7, 2], [])]
+    assert found.shape == (5, 6, 1, 2)
+    for row in range(5):
+        for head in range(6):
+            weights = (keys[row, head // 2] @ q[row, head, 0] / 4**0.5).softmax(0)
+            torch.testing.assert_close(found[row, head, 0], weights @ values[row, head // 2])
+
+
+@pytest.mark.parametrize("lengths", [[2, 2], [3, 1], [0, 4]])
+def test_putting_rows_clears_what_is_behind_them(lengths: list[int]) -> None:
+    rows = torch.full((2, 3, 7, 5), float("nan"))
+    old = torch.randn(2, 3, 7, 5)
+    new = torch.randn(2, 3, 3, 5)
+    for row, length in enumerate(lengths):
+        rows[row, :, :length] = old[row, :, :length]
+    put(rows, new, torch.tensor(lengths))
+    for row, length in enumerate(lengths):
+        behind = torch.zeros(3, 4 - length, 5)
+        expected = torch.cat([old[row, :, :length], new[row], behind], dim=1)
+        assert torch.equal(rows[row], expected)
 
 
 def test_a_cache_without_a_store_says_so() -> None:

@@ -247,6 +247,17 @@ def test_a_kill_while_writing_leaves_the_configuration_whole(
     assert contents(copy) == before
 
 
+def test_no_address_at_all_gets_one_sentence(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["publish_config.py"])
+    monkeypatch.setattr(tool, "CONFIG", None)
+    assert tool.main() == 1
+    said = capsys.readouterr().err
+    assert said.startswith("kvbook: no address is given; say make publish-config URL=https://")
+    assert said.count("\n") == 1
+
+
 def test_the_configuration_follows_from_its_address(tool: ModuleType) -> None:
     config = (ROOT / "_config.yml").read_text()
     assert tool.stamped(config, tool.lessons.repository()) == config

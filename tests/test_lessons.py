@@ -21,6 +21,7 @@ TAGS = {
     "export",
     "hide-input",
     "remove-cell",
+    "remove-input",
     "remove-output",
     "raises-exception",
     "nbval-ignore-output",

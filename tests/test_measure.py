@@ -101,7 +101,11 @@ def test_the_watcher_sees_peak_life_and_writing() -> None:
         del new
         assert watch.live == 4000
         held[10:20] = 5.0
+        before = watch.written
         held[torch.tensor([1, 2, 3])] = torch.ones(3)
+        assert watch.written == before + 3 * 4
+        held[30:35] = torch.ones(5)
+        assert watch.written == before + (3 + 5) * 4
     assert watch.peak >= 4000 + 1997 * 4
     del view, held
     assert watch.live == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from itertools import accumulate
+from itertools import accumulate, combinations
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from kvbook.lessons.cache import PreallocatedCache
 from kvbook.lessons.decoder import Decoder, DecoderConfig, generate
 from kvbook.lessons.measure import Watch, held_nbytes
 from kvbook.lessons.paged import (
+    TIMELINE,
     BlockManager,
     BlockPool,
     BlockTables,
@@ -964,6 +965,40 @@ def test_an_event_that_cannot_be_is_refused_whole(event: tuple) -> None:
         happen(tables, live, event)
     assert (live, tables.pool.ref_counts) == before
     assert len(tables.tables) == 2
+
+
+def test_the_lessons_timeline_is_the_story_that_is_told() -> None:
+    """A, B and E begin with eight tokens, D and G have the same thirteen, C is a fork, F comes twice."""
+    texts: dict[str, list[int]] = {}
+    prompts: dict[str, list[list[int]]] = {}
+    for what, name, *more in TIMELINE:
+        if what == "arrive":
+            texts[name] = list(more[0])
+            prompts.setdefault(name, []).append(list(more[0]))
+        elif what == "fork":
+            texts[more[0]] = list(texts[name])
+        elif what == "grow":
+            texts[name] += more[0]
+    assert all(len(set(text)) == len(text) for text in texts.values())
+    sizes = {name: len(given[0]) for name, given in prompts.items()}
+    assert sizes == {"A": 10, "B": 11, "D": 13, "E": 12, "F": 10, "G": 13}
+    assert prompts["F"][0] == prompts["F"][1]
+    assert {name: len(text) for name, text in texts.items()} == sizes | {"A": 14, "C": 15, "D": 17}
+    alike = {frozenset("AB"): 8, frozenset("AE"): 8, frozenset("BE"): 8, frozenset("DG"): 13}
+    alike |= {frozenset("AC"): 13, frozenset("BC"): 8, frozenset("CE"): 8}
+    for one, other in combinations(texts, 2):
+        common = alike.get(frozenset(one + other), 0)
+        assert texts[one][:common] == texts[other][:common]
+        assert not {*texts[one][common:]} & {*texts[other][common:]}
+    tables, live, waits = BlockManager(10, 4), {}, []
+    for number, event in enumerate(TIMELINE):
+        try:
+            happen(tables, live, event)
+        except OutOfBlocksError:
+            waits.append((number, event[1]))
+        adds_up(tables)
+    assert waits == [(12, "F")]
+    assert (live, tables.pool.num_free_blocks) == ({}, 10)
 
 
 def test_growing_by_nothing_writes_nothing_and_copies_nothing() -> None:

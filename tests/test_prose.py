@@ -159,8 +159,15 @@ def read(path: Path) -> tuple[str, dict[str, ast.expr]]:
 def test_every_number_of_a_lesson_has_a_value_or_a_source(path: Path) -> None:
     text, said = read(path)
     stated = prose.numbers(text)
-    assert not [number for number in stated if number not in said], "no value"
-    assert not [number for number in said if number not in stated], "not in the text"
+    source = path.with_suffix(".py").name
+    for number in stated:
+        assert number in said, (
+            f'The last cell of {source} needs "{number}": its value, in check({{…}})'
+        )
+    for number in said:
+        assert number in stated, (
+            f'The text of {source} has no "{number}": its last cell has one too many'
+        )
     for number, value in said.items():  # a value is computed above or has a source: no bare literal
         assert not isinstance(value, ast.Constant), number
 

@@ -106,6 +106,7 @@ def test_packing_is_undone_and_says_its_order(bits: int) -> None:
     packed = pack(codes.to(torch.uint8), bits)
     assert packed.shape == (3, 5, 24 * bits // 8)
     assert torch.equal(unpack(packed, bits).long(), codes)
+    assert (unpack(packed, bits).data_ptr() == packed.data_ptr()) == (bits == 8)  # no copy
 
 
 def test_the_first_code_lies_lowest() -> None:

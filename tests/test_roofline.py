@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from kvbook.accounting import ConfigError, cache_spec, facts, roofline
+from kvbook.accounting import CacheSpec, ConfigError, LayerCache, cache_spec, facts, roofline
 from kvbook.accounting.roofline import (
     Device,
     Shape,
@@ -120,6 +120,27 @@ def test_the_lessons_hooks_agree(shape: Shape, batch: int) -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+def test_the_lessons_hooks_count_a_model_of_width_one() -> None:
+    shape = Shape(2, 3, 1, 4, 1, 5, 7)
+    model = Decoder(config_of(shape)).requires_grad_(False)
+    counted = count_pass(model, ids(2, 3), CountingCache(config_of(shape), 2, capacity=3))
+    widths = {"weight_bytes_per_value": 4, "cache_bytes_per_value": 4}
+    assert counted == phase(shape, 3, 3, 2, **widths)
+
+
+def test_a_cache_that_counts_changes_nothing_else() -> None:
+    shape = SHAPES[0]
+    model = Decoder(config_of(shape)).double().requires_grad_(False)
+    cache = CountingCache(config_of(shape), 2, capacity=9, dtype=torch.float64)
+    assert (cache.attention_flops, cache.cache_bytes) == (0, 0)
+    text = torch.arange(18).view(2, 9) % shape.vocab_size
+    found = torch.cat([model(piece, cache) for piece in text.split([5, 3, 1], dim=1)], dim=1)
+    torch.testing.assert_close(found, model(text), atol=1e-10, rtol=0)
+    seen = 2 * sum(range(1, 10))
+    assert cache.attention_flops == seen * 2 * (4 * 6 * 4)
+    assert cache.cache_bytes == 2 * (5 + 8 + 9) * 2 * (2 * 3 * 4) * 8
+
+
 def test_the_lessons_hooks_are_gone_after_an_error() -> None:
     model = Decoder(config_of(SHAPES[0]))
     with pytest.raises(ValueError, match="capacity"):
@@ -178,6 +199,15 @@ def test_the_roof_of_a_card() -> None:
     assert at_ridge.bound_by(Device(8.1, 2)) == "memory"
 
 
+def test_the_knee_and_the_ceiling_by_hand() -> None:
+    one = Work(1, 60, 20, 35, 6)  # at 10 operations and 3 bytes a second: 8 s, 35/3 s and 2 s
+    assert decode_knee(one, Device(10, 3)) == pytest.approx(35 / 3 / (8 - 2))
+    assert decode_ceiling(one, Device(10, 3)) == 1 / 8
+    assert decode_knee(one, Device(50, 3)) is None  # 1.6 s: below those of the cache
+    assert decode_ceiling(one, Device(50, 3)) == 1 / 2
+    assert decode_knee(one, Device(40, 3)) is None  # as long as the cache: never more than it
+
+
 @pytest.mark.parametrize("gpu", facts.gpus(), ids=lambda gpu: gpu.name)
 def test_every_gpu_has_a_ridge_or_a_refusal(gpu: facts.Gpu) -> None:
     if gpu.fp16_flops_dense is None:
@@ -213,6 +243,16 @@ def test_windows_and_chunks_bound_attention() -> None:
     assert attention_flops(gemma, 1, 5000) == expected
     scout = cache_spec(facts.model("llama-4-scout").config)
     assert attention_flops(scout, 1, 8193) == 4 * 40 * 128 * (12 * 8193 + 36)
+
+
+def test_layers_without_keys_and_values_take_no_operations_of_attention() -> None:
+    jamba = cache_spec(facts.model("jamba-v0.1").config)
+    assert [layer.kind for layer in jamba.layers].count("full") == 4
+    assert attention_flops(jamba, 3, 10, 5) == 5 * 4 * (4 * 32 * 128) * (8 + 9 + 10)
+    nothing = CacheSpec("test", (LayerCache("none"), LayerCache("state")), n_heads=3)
+    assert attention_flops(nothing, 1, 10) == 0
+    with pytest.raises(ConfigError, match="batch is 0"):
+        attention_flops(nothing, 1, 10, 0)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "gemma-3n-e4b", "whisper-large-v3"])
@@ -286,7 +326,7 @@ def test_bounds_grow_with_the_text(
 @settings(max_examples=200)
 @given(shapes, lengths, st.floats(0.1, 1000))
 def test_the_knee_is_where_the_bound_changes(shape: Shape, kv_len: int, peak: float) -> None:
-    device, one = Device(peak, 1.0), decode_step(shape, kv_len)
+    device, one = Device(3 * peak, 3.0), decode_step(shape, kv_len)
     knee = decode_knee(one, device)
     ceiling = decode_ceiling(one, device)
     if knee is None:
@@ -349,6 +389,30 @@ def test_wrong_arguments_are_named(arguments: dict, message: str) -> None:
         phase(**{"shape": SHAPES[0], "q_len": 3, "kv_len": 4} | arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("q_len", 1, 2**40),
+        ("batch", 1, 2**40),
+        ("layer_weights", 1, 2**60),
+        ("unembed_weights", 0, 2**60),
+        ("layer_weights_read", 3, 2**60),
+        ("attention_flops", 0, 2**200),
+        ("cache_bytes", 0, 2**200),
+    ],
+)
+def test_sums_are_allowed_up_to_their_bounds(name: str, least: int, most: int) -> None:
+    sums: dict = {"q_len": 1, "batch": 1, "layer_weights": 3, "unembed_weights": 0}
+    sums |= {"attention_flops": 0, "cache_bytes": 0}
+    if name == "layer_weights":
+        sums["layer_weights_read"] = most
+    for value in (least, most):
+        phase_of_sums(**sums | {name: value})
+    for value in (least - 1, most + 1, 1.5, "3"):
+        with pytest.raises(ConfigError, match=rf"^{name} is "):
+            phase_of_sums(**sums | {name: value})
+
+
 def test_other_wrong_arguments_are_named() -> None:
     with pytest.raises(ConfigError, match="window is 0"):
         pairs(1, 1, 0)
@@ -372,6 +436,50 @@ def test_the_probe_measures_rates_and_the_roof_is_the_best() -> None:
     called = []
     assert seconds(lambda: called.append(1)) > 0
     assert called == [1]
+
+
+def test_seconds_are_those_between_two_waits_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: order.append("wait"))
+    monkeypatch.setattr("time.perf_counter", lambda: (order.append("clock"), next(clock))[1])
+    found = seconds(lambda: order.append("work"))
+    monkeypatch.undo()
+    assert found == 2.5
+    assert order == ["wait", "clock", "work", "wait", "clock"]
+
+
+def test_a_probe_reads_half_a_gibibyte_unless_one_says_so() -> None:
+    probe = Probe("meta")
+    assert (probe.tall.nbytes, probe.square.shape) == (2**29, (1024, 1024))
+
+
+def test_rates_are_bytes_and_operations_by_the_seconds_that_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probe = Probe("cpu", read_nbytes=3 * 2**15 + 5, width=6)
+    done, times = [], iter([0.5, 0.25, 4.0, 2.0])
+    monkeypatch.setattr(
+        "kvbook.lessons.roofline.seconds", lambda work: (done.append(work()), next(times))[1]
+    )
+    probe.run()
+    probe.run()
+    assert probe.bytes_per_s == [3 * 2**15 / 0.5, 3 * 2**15 / 4]
+    assert probe.flops_per_s == [2 * 6 * 6 * 6 / 0.25, 2 * 6 * 6 * 6 / 2]
+    assert [result.tolist() for result in done[:2]] == [[8192.0] * 3, [[6.0] * 6] * 6]
+    assert probe.best() == Device(2 * 6 * 6 * 6 / 0.25, 3 * 2**15 / 0.5, "this machine")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "width"), [(2**15, 1), (2**15 - 1, 1), (2**15, 0), (2**15, 1.0)]
+)
+def test_a_probe_has_a_least_size(nbytes: int, width: int) -> None:
+    if (nbytes, width) == (2**15, 1) and type(width) is int:
+        Probe("cpu", nbytes, width).run()
+    else:
+        with pytest.raises(ValueError, match=rf"^read_nbytes is {nbytes} and width {width}; int"):
+            Probe("cpu", nbytes, width)
 
 
 def test_the_docstring_tells_the_truth() -> None:

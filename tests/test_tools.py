@@ -28,10 +28,9 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(copy: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, copy / "tools/lessons.py", "--check"], capture_output=True, text=True
-    )
+def check(copy: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, copy / "tools/lessons.py", "--check", *names]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -142,14 +141,25 @@ def test_a_page_may_have_windows_lines_and_is_made_from_any_folder(copy: Path) -
     assert lessons_99(copy, SOURCE).stdout == ""  # nothing to do
 
 
-def test_a_changed_setup_cell_is_written_without_a_run(copy: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("tools/setup_cell.py", "@title Setup", "@title Set up"),
+        ("notebooks/01_decoder.py", "Last, the loop.", "At last, the loop."),
+    ],
+    ids=["the setup cell", "a text"],
+)
+def test_a_change_of_words_keeps_the_outputs_and_needs_no_run(
+    copy: Path, name: str, old: str, new: str
+) -> None:
     notebook = copy / "notebooks/01_decoder.ipynb"
     before = notebook.read_text()
-    edit(copy / "tools/setup_cell.py", "# @title Setup", "# @title Set up")
+    edit(copy / name, old, new)
     command = [sys.executable, copy / "tools/lessons.py", "01"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "outputs kept" in result.stdout
-    assert notebook.read_text() == before.replace("@title Setup", "@title Set up")
+    assert notebook.read_text() == before.replace(old, new)
+    assert check(copy, "01").returncode == 0
 
 
 def test_a_data_file_beside_the_page_counts(copy: Path) -> None:
@@ -185,15 +195,22 @@ def test_a_notebook_or_module_without_a_source_is_named(copy: Path) -> None:
     assert "notebooks/99_gone.ipynb has no source" in result.stderr
 
 
-def test_a_text_edit_keeps_the_outputs_and_needs_no_run(copy: Path) -> None:
-    notebook = copy / "notebooks/01_decoder.ipynb"
-    before = notebook.read_text()
-    edit(copy / "notebooks/01_decoder.py", "Last, the loop.", "At last, the loop.")
-    command = [sys.executable, copy / "tools/lessons.py", "01"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "outputs kept" in result.stdout
-    assert notebook.read_text() == before.replace("Last, the loop.", "At last, the loop.")
-    assert check(copy).returncode == 0
+def test_a_run_prints_no_warning_of_the_kernel(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; import lessons\n"
+        "from nbformat.v4 import new_code_cell, new_notebook\n"
+        "notebook = new_notebook(cells=[new_code_cell('1 + 1')])\n"
+        "lessons.execute(notebook, Path('.'))\n"
+        "print(notebook.cells[0].outputs[0].data['text/plain'])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tools")},
+    )
+    assert (result.stdout, result.stderr) == ("2\n", "")
 
 
 @pytest.fixture

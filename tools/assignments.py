@@ -49,6 +49,8 @@ from nbformat.v4 import new_code_cell, new_raw_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSIGNMENTS = ROOT / "assignments"
+# As seen from here, since it is printed: without the machine's folders.
+DEFAULT = Path(os.path.relpath(ROOT / "_build/assignments"))
 PUBLISHED = ROOT / "book" / "assignments"  # what students get, the same with any secret
 POINTS = 10  # of every assignment
 SECONDS = 20  # for one hidden test
@@ -336,7 +338,7 @@ def test_files(archive: Path, folder: Path) -> list[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make student notebooks and autograder zips.")
     parser.add_argument("names", nargs="*", help="only assignments whose folder starts so")
-    parser.add_argument("--out", type=Path, default=ROOT / "_build/assignments")
+    parser.add_argument("--out", type=Path, default=DEFAULT)
     parser.add_argument("--no-run", action="store_true", help="do not grade the reference solution")
     options = parser.parse_args()
     folders = sources(tuple(options.names) or ("",))
@@ -350,6 +352,7 @@ def main() -> int:
         PUBLISHED.mkdir(exist_ok=True)
         shutil.copy(student, PUBLISHED)
         print(f"{folder.name}: {student.name} for students, {archive.name} for the grader")
+    print(f"They are in {options.out}, with a solution of each.")
     print(INPUTS[bool(secret)])
     return 0
 

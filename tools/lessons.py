@@ -81,7 +81,8 @@ def setup_cell(address: str, shown: bool = True) -> NotebookNode:
     assert text.count(UNSET) == 1, f"tools/setup_cell.py must have one line {UNSET}"
     text = text.replace(UNSET, f'REPOSITORY = "{address}"')
     folds = {"cellView": "form", "jupyter": {"source_hidden": True}}  # in Colab, in JupyterLab
-    metadata = {"tags": ["hide-input" if shown else "remove-cell"], **folds}
+    prompt = {"code_prompt_show": "Setup: installs kvbook where it is missing"}
+    metadata = {"tags": ["hide-input" if shown else "remove-cell"], "mystnb": prompt, **folds}
     return new_code_cell(text, id="setup", metadata=metadata, execution_count=1)
 
 
@@ -215,6 +216,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
         timeout=600,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--Application.log_level=40"],  # errors only: it warns that TCP is used
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()

@@ -385,7 +385,9 @@ def copied(place: Path) -> Path:
     for name in COPIED:
         if (ROOT / name).exists():
             shutil.copytree(ROOT / name, place / name, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", place)
+    for name in ("pyproject.toml", "README.md"):  # a test of `measure` writes below a file
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, place)
     return place
 
 

@@ -60,9 +60,15 @@ def check_notebooks() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Say where the book lives.")
-    parser.add_argument("url", metavar="URL", help="https://github.com/OWNER/NAME, or empty")
+    parser.add_argument("url", metavar="URL", nargs="?", help="as above")
+    url = parser.parse_args().url
     try:
-        address = checked(parser.parse_args().url)
+        if url is None:
+            raise ValueError(
+                "no address is given; say make publish-config URL=https://github.com/OWNER/NAME, "
+                "or URL= for none."
+            )
+        address = checked(url)
         before = CONFIG.read_text(encoding="utf-8")
         after = stamped(before, address)
         check_notebooks()  # before anything is written

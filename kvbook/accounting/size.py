@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from kvbook.accounting.errors import ConfigError, shown
-from kvbook.accounting.facts import gpu
+from kvbook.accounting.facts import gpu, gpus
 from kvbook.accounting.files import load_config
 from kvbook.accounting.fit import MOST_BYTES, as_utilization, fit_users
 from kvbook.accounting.reader import cache_spec
@@ -29,7 +29,7 @@ def add_command(commands: Any) -> None:
     add("--cache-dtype", default="bfloat16", metavar="D", help=", ".join(table("dtypes")["dtypes"]))
     add("--policy", default="exact", metavar="P", help=", ".join(POLICIES))
     add("--tensor-parallel", default="1", metavar="T", help="GPUs that share the model (1)")
-    add("--gpu", metavar="NAME", help="a GPU of gpus.json")
+    add("--gpu", metavar="NAME", help=", ".join(card.name for card in gpus()))
     add("--memory-bytes", metavar="N", help="memory of each GPU, instead of --gpu")
     add("--weights-bytes", metavar="N", help="all the weights, before they are divided by T")
     add("--utilization", metavar="U", help="share of the memory that may be used (1)")

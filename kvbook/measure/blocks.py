@@ -17,7 +17,7 @@ from typing import Any
 from kvbook.accounting import ConfigError
 from kvbook.accounting.errors import shown
 from kvbook.lessons.paged import BlockManager
-from kvbook.measure.registry import Recipe, refuse_options
+from kvbook.measure.registry import Recipe, parts, refuse_options
 
 SIZES = (10**3, 10**4, 10**5, 10**6)  # blocks
 OPERATIONS = 10**6
@@ -105,13 +105,8 @@ def plan(device: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check(point: Any, record: dict[str, Any]) -> None:
-    """Raise ConfigError, one sentence, unless a point is a job of the plan with numbers that add up."""
-    jobs = plan(record["device"]["type"], record["settings"])
-    if not isinstance(point, dict) or point.keys() != {"job", "result"} or point["job"] not in jobs:
-        raise ConfigError(f"the point {shown(point)} is not a job of the plan with its result.")
-    job, result = point["job"], point["result"]
-    if not isinstance(result, dict) or result.keys() != {*COUNTS, *MEDIANS, *QUARTILES}:
-        raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
+    """Raise ConfigError, one sentence, unless the numbers add up."""
+    job, result = parts(point, (*COUNTS, *MEDIANS, *QUARTILES))
     for name, value in result.items():
         if type(value) is not (int if name in COUNTS else float) or not 0 <= value < 1e9:
             raise ConfigError(f"{label(job)}: {name} is {shown(value)}, not a number that can be.")

@@ -17,7 +17,7 @@ from kvbook.accounting import ConfigError
 from kvbook.accounting.errors import shown
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.quantized import QuantizedCache, attend_codes, attend_sums
-from kvbook.measure.registry import Recipe, refuse_options
+from kvbook.measure.registry import Recipe, parts, refuse_options
 
 ROUNDS = 15
 HEADS, GROUP, WIDTH = 3, 3, 64  # SmolLM2-135M: KV heads, query heads to each, head_dim
@@ -105,16 +105,8 @@ def label(job: dict[str, Any]) -> str:
 
 
 def check(point: Any, record: dict[str, Any]) -> None:
-    """Raise ConfigError, one sentence, unless this is a job of this record's plan, with sound times."""
-    if not isinstance(point, dict) or point.keys() != {"job", "result"}:
-        raise ConfigError(f"the point {shown(point)} is not a job with its result.")
-    job, result = point["job"], point["result"]
-    try:
-        known = job in plan(record["device"]["type"], record["settings"])
-    except (KeyError, TypeError):
-        raise ConfigError(f"settings is {shown(record['settings'])}; parts are missing.") from None
-    if not known or not isinstance(result, dict) or set(result) != set(FIELDS):
-        raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
+    """Raise ConfigError, one sentence, unless these are sound times."""
+    job, result = parts(point, FIELDS)
     expected = job["batch"] * job["context"] * HEADS * 2 * (WIDTH + 2)
     if result["nbytes"] != expected:
         raise ConfigError(f"{label(job)}: nbytes is {shown(result['nbytes'])}, not {expected}.")

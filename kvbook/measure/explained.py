@@ -10,8 +10,9 @@ from kvbook.accounting import ConfigError
 from kvbook.accounting.errors import shown
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.measure.kinds import KINDS, shape
-from kvbook.measure.plan import WHATS, Job, label
+from kvbook.measure.plan import Job, label
 from kvbook.measure.points import STEPS
+from kvbook.measure.registry import parts
 from kvbook.models import smollm2
 
 RESULTS = {
@@ -95,25 +96,14 @@ def unexplained(job: Job, result: dict[str, Any]) -> list[str]:
 
 
 def check(point: Any, record: dict[str, Any]) -> None:
-    """Raise ConfigError, one sentence, unless this is a job with its result, explained."""
-    if not isinstance(point, dict) or point.keys() != {"job", "result"}:
-        raise ConfigError(f"the point {shown(point)} is not a job with its result.")
-    job, result = point["job"], point["result"]
-    device = record["device"]["type"]
-    try:
-        known = job["what"] in WHATS and job["device"] == device
-        key = f"grid {device}" if job["what"] == "grid" else job["what"]
-        if not known or set(result) != set(RESULTS[key]):
-            raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
-        for name, value in result.items():
-            if not _is_sound(name, value):
-                raise ConfigError(f"{label(job)}: {name} is {shown(value)}, which cannot be.")
-        odd = unexplained(job, result)
-    except (KeyError, TypeError, AttributeError):
-        raise ConfigError(
-            f"the point {shown(point)} has fields missing or of the wrong type."
-        ) from None
-    if odd:
+    """Raise ConfigError, one sentence, unless the result is sound and explained."""
+    what = point["job"]["what"]
+    key = f"grid {record['device']['type']}" if what == "grid" else what
+    job, result = parts(point, RESULTS[key])
+    for name, value in result.items():
+        if not _is_sound(name, value):
+            raise ConfigError(f"{label(job)}: {name} is {shown(value)}, which cannot be.")
+    if odd := unexplained(job, result):
         raise ConfigError(odd[0])
 
 

@@ -24,7 +24,7 @@ from kvbook.lessons.roofline import seconds
 from kvbook.lessons.window import WindowCache
 from kvbook.measure.benches.bench import spread
 from kvbook.measure.benches.models import CONFIGS, decoder
-from kvbook.measure.registry import MODEL, Recipe, refuse_options
+from kvbook.measure.registry import MODEL, Recipe, parts, refuse_options
 
 WINDOW, SINKS, BLOCK = 128, 4, 16  # tokens
 APART = 1e-3  # of logits that must be the same, as a share of the largest
@@ -219,21 +219,12 @@ def label(job: dict[str, Any]) -> str:
 
 
 def check(point: Any, record: dict[str, Any]) -> None:
-    """Raise ConfigError, one sentence, unless this is a job of this record's plan, sound and explained."""
-    if not isinstance(point, dict) or point.keys() != {"job", "result"}:
-        raise ConfigError(f"the point {shown(point)} is not a job with its result.")
-    job, result = point["job"], point["result"]
-    try:
-        known = job in plan(record["device"]["type"], record["settings"])
-    except (KeyError, TypeError):
-        raise ConfigError(f"settings is {shown(record['settings'])}; parts are missing.") from None
-    parts = {"seconds": {*WAYS}, "nbytes": {*WAYS}, "apart": {n for n in WAYS if WAYS[n].exact}}
-    whole = known and isinstance(result, dict) and result.keys() == parts.keys()
-    if not whole or any(
-        not isinstance(result[part], dict) or result[part].keys() != names
-        for part, names in parts.items()
-    ):
-        raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
+    """Raise ConfigError, one sentence, unless the result is sound and explained."""
+    tables = {"seconds": {*WAYS}, "nbytes": {*WAYS}, "apart": {n for n in WAYS if WAYS[n].exact}}
+    job, result = parts(point, tables)
+    for table, ways in tables.items():
+        if not isinstance(result[table], dict) or result[table].keys() != ways:
+            raise ConfigError(f"{label(job)}: {table} is {shown(result[table])}, not one a way.")
     for name, times in result["seconds"].items():
         if not isinstance(times, list) or len(times) != job["rounds"]:
             raise ConfigError(f"{label(job)}: {name} has not the {job['rounds']} rounds' times.")

@@ -19,7 +19,7 @@ from kvbook.lessons.cache import KVCache, PreallocatedCache
 from kvbook.lessons.decoder import DecoderConfig
 from kvbook.lessons.quantized import FORMATS, QuantizedCache
 from kvbook.measure.quality import Change, change, token_losses
-from kvbook.measure.registry import MODEL, Recipe, refuse_options
+from kvbook.measure.registry import MODEL, Recipe, parts, refuse_options
 from kvbook.models import smollm2
 from kvbook.models.text import devils_dictionary
 
@@ -156,17 +156,9 @@ def label(job: dict[str, Any]) -> str:
 
 
 def check(point: Any, record: dict[str, Any]) -> None:
-    """Raise ConfigError, one sentence, unless this is a job of this record's plan, with sound numbers."""
-    if not isinstance(point, dict) or point.keys() != {"job", "result"}:
-        raise ConfigError(f"the point {shown(point)} is not a job with its result.")
-    job, result = point["job"], point["result"]
-    try:
-        known = job in plan(record["device"]["type"], record["settings"])
-    except (KeyError, TypeError):
-        raise ConfigError(f"settings is {shown(record['settings'])}; parts are missing.") from None
+    """Raise ConfigError, one sentence, unless these are sound numbers."""
     names = {"bits_per_value", "bytes_per_token", "perplexity", "losses"}
-    if not known or not isinstance(result, dict) or result.keys() != names:
-        raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
+    job, result = parts(point, names)
     losses = result["losses"]
     shape = [job["tokens"] // BLOCK] * job["stretches"]
     if (

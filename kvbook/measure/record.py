@@ -122,9 +122,9 @@ def _check(record: Any) -> None:
             raise ConfigError(f"{shown(text)} names a place on a machine.")
     _check_settings(record["settings"])
     recipe = load(record["record"])
+    _check_jobs(recipe, record)
     for point in record["points"]:
         recipe.check(point, record)
-    _check_jobs(recipe, record)
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
@@ -141,6 +141,8 @@ def _check_jobs(recipe: Recipe, record: dict[str, Any]) -> None:
     planned = {_text(job) for job in recipe.plan(record["device"]["type"], record["settings"])}
     seen: set[str] = set()
     for point in record["points"]:
+        if not isinstance(point, dict) or point.keys() != {"job", "result"}:
+            raise ConfigError(f"the point {shown(point)} is not a job with its result.")
         job = _text(point["job"])
         if job not in planned:
             raise ConfigError(f"the job {shown(point['job'])} is not in the plan.")

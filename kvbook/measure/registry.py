@@ -3,7 +3,7 @@
 Importing this imports no torch; `load` may. Another kind of record joins with one line in RECORDS.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -29,10 +29,10 @@ class Recipe:
     `plan(device, settings)` lists the jobs, dicts of plain values with `what` and `device` among
     them; settings are model, quick and budget_bytes. It raises ConfigError for what does not fit.
     `measure[what](**rest)` does one of them, in a process of its own, and returns plain numbers.
-    `check(point, record)` raises ConfigError unless a point of a record is sound. `label(job)` names
-    a job in a few words, `answer(record)` tells a finished record. `unexplained(job, result)` says, a
-    sentence each, what contradicts a prediction. `packages` have their versions recorded. Whether it
-    calculates in bfloat16, which not every GPU can, says `bfloat16`.
+    `check(point, record)` raises ConfigError unless the result of a point, whose job is one of the
+    plan, is sound. `label(job)` names a job in a few words, `answer(record)` tells a finished record.
+    `unexplained(job, result)` says, a sentence each, what contradicts a prediction. `packages` have
+    their versions recorded. `bfloat16` says that it calculates in that dtype, which not every GPU can.
     """
 
     plan: Callable[[str, dict[str, Any]], list[dict[str, Any]]]
@@ -43,6 +43,14 @@ class Recipe:
     unexplained: Callable[[dict[str, Any], dict[str, Any]], list[str]] = lambda job, result: []
     packages: tuple[str, ...] = ()
     bfloat16: bool = False
+
+
+def parts(point: dict[str, Any], fields: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A point's job and its result. Raises ConfigError unless the result has these fields and no others."""
+    job, result = point["job"], point["result"]
+    if not isinstance(result, dict) or set(result) != set(fields):
+        raise ConfigError(f"the point {shown(point)} has fields missing, unknown or foreign.")
+    return job, result
 
 
 def refuse_options(what: str, settings: dict[str, Any]) -> None:

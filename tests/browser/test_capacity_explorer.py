@@ -122,6 +122,16 @@ def test_the_bar_is_as_long_as_the_bytes(page: Page) -> None:
     expect(legend).to_have_text(["13.48 GB", "107.4 GB", "0 B", "40.85 GB"])
 
 
+@ONLY_HTTP
+def test_a_host_that_floats_terms_lays_none_under_its_value(page: Page) -> None:
+    page.add_style_tag(content=".kvbook-explorer dt { float: left; width: 20%; }")  # as JupyterLab
+    for fact in page.locator(".kv-fact").all():
+        term, value = (fact.locator(part).first.bounding_box() for part in ("dt", "dd"))
+        assert term is not None
+        assert value is not None
+        assert term["y"] + term["height"] <= value["y"] + 1
+
+
 def test_the_chart_draws_the_crossing_of_one_sequence(page: Page) -> None:
     page.get_by_label("Batch", exact=True).fill("1")
     expect(page.locator(".kv-mark-text")).to_have_text(["25,706", "126,883"])

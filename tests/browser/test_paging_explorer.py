@@ -64,6 +64,20 @@ def blocks(page: Page) -> list[str]:
     )
 
 
+def test_a_figure_stands_below_its_name_in_jupyterlab_too(page: Page) -> None:
+    page.add_style_tag(  # JupyterLab's rules for lists in outputs
+        content="main dl, main dt, main dd { display: block } main dl { overflow: hidden }"
+        " main dt { float: left; width: 20% } main dd { float: left; width: 80% }"
+    )
+    facts = page.locator(".kv-fact").evaluate_all(
+        "all => all.map(e => ['dt', 'dd'].map(s => e.querySelector(s).getBoundingClientRect().toJSON()))"
+    )
+    assert len(facts) == 6
+    assert all(
+        name["bottom"] <= value["top"] and name["left"] == value["left"] for name, value in facts
+    )
+
+
 def test_it_starts_where_the_lesson_s_point_is(page: Page) -> None:
     expect(page.locator(".kv-headline")).to_have_text(START)
     expect(page.locator(".kv-pool-figure .kv-chart-title")).to_have_text(

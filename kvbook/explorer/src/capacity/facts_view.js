@@ -38,7 +38,7 @@ export function factList() {
     const kept =
       plan.tokens > state.context ? `${count(plan.tokens)} tokens reserved; ` : `${tokens(plan.tokens)}; `;
     put("sequence", `One sequence${each}`, decimal(sequence), kept + binary(sequence));
-    const share = room.free > 0 ? `${Math.round((100 * cache) / room.free)} % of the free memory; ` : "";
+    const share = room.free > 0 ? `${count(Math.round((100 * cache) / room.free))} % of the free memory; ` : "";
     put("batch", `The batch of ${count(state.batch)}${each}`, decimal(cache), share + binary(cache));
     const total =
       state.batch > 1

@@ -113,13 +113,13 @@ export function firstAbove(limit, size, most = MAX_CONTEXT) {
   return high;
 }
 
-/** Where the batch's cache outgrows the weights and the free memory, and one sequence's the weights. */
+/** Where the batch's cache outgrows the weights and the free memory, and where one sequence's does. */
 export function crossings({ plan, room }, batch) {
   const of = (n) => (context) => sizeAt(plan, context, n);
   return {
     weights: firstAbove(room.weights, of(batch)),
     free: firstAbove(Math.max(0, room.free), of(batch)),
-    single: firstAbove(room.weights, of(1)),
+    single: { weights: firstAbove(room.weights, of(1)), free: firstAbove(Math.max(0, room.free), of(1)) },
   };
 }
 

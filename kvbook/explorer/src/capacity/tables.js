@@ -67,7 +67,7 @@ function crossingTable({ batch }, found) {
     "Tokens from which the cache",
     ["Of", "is larger than the weights", "no longer fits"],
     [
-      ["one sequence", from(single), "–"],
+      ["one sequence", from(single.weights), from(single.free)],
       [`the batch of ${count(batch)}`, from(weights), from(free)],
     ],
   );

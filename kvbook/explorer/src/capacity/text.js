@@ -87,12 +87,14 @@ export function usersLine(
     return `${free}: ${what} more than there is → 0`;
   }
   const exact = room.free / sequence;
-  const rounded = exact.toFixed(2); // 30.98; but 30.999 must not read "31.00 → 30"
-  const below = (Math.floor(exact * 100) / 100).toFixed(2);
-  const quotient = exact >= 1e4 ? count(Math.floor(exact)) : Math.floor(rounded) > exact ? below : rounded;
+  const rounded = Number(exact.toFixed(2)); // 30.98; but 30.999 must not read "31.00 → 30"
+  const shown = Math.floor(rounded) > exact ? Math.floor(exact * 100) / 100 : rounded;
+  const quotient = exact >= 1e4 ? count(Math.floor(exact)) : hundredths(shown);
   const equals = exact > 0 && exact < 0.01 ? "< 0.01" : `= ${quotient}`;
   return `${free} ÷ ${count(sequence)} B ${equals} → ${count(users)}`;
 }
+
+const hundredths = (n) => n.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 
 /** Tokens a second, in words. */
 export const rate = (n) => (n >= 100 ? count(Math.round(n)) : n >= 10 ? n.toFixed(1) : n.toPrecision(2));

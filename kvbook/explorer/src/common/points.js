@@ -76,7 +76,7 @@ function markOf({ label, words, isChosen, isHollow }, [cx, cy], low, high) {
 export function domain(numbers, isLog) {
   const drawn = isLog ? numbers.filter((n) => n > 0) : numbers;
   const [low, high] = [Math.min(...drawn), Math.max(...drawn)];
-  if (isLog) return [low / (high / low) ** 0.18, high * (high / low) ** 0.12];
+  if (isLog) return [low / (high / low) ** 0.18, high * (high / low) ** 0.18]; // above, a label has to fit in
   const room = (high - low || Math.abs(high) || 1) * 0.12;
   return [low - room, high + 1.5 * room];
 }

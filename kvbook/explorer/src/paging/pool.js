@@ -72,7 +72,8 @@ function markOf({ last }, block, move) {
 function captionOf({ inUse, refCounts, kept }, numBlocks) {
   const shared = refCounts.filter((n) => n > 1).length;
   const sharing = shared === 0 ? "none" : count(shared);
-  const rest = kept.size > 0 ? `; ${count(kept.size)} of the free ones keep their rows` : "";
+  const keep = kept.size === 1 ? "keeps its" : "keep their";
+  const rest = kept.size > 0 ? `; ${count(kept.size)} of the free ones ${keep} rows` : "";
   return `${count(inUse)} of ${blocks(numBlocks)} in use, ${sharing} shared${rest}.`;
 }
 

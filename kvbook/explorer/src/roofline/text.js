@@ -39,10 +39,9 @@ export function time(seconds) {
   return `${three(seconds / size)}${NB}${unit}`;
 }
 
-/** Tokens a second: a bound is not rounded up. */
+/** Tokens a second, rounded to the nearest as in the lessons. */
 export function rate(n) {
-  const digits = n >= 100 ? 0 : n >= 10 ? 1 : 2;
-  return count(Math.floor(n * 10 ** digits) / 10 ** digits);
+  return count(Number(n.toFixed(n >= 100 ? 0 : n >= 10 ? 1 : 2)));
 }
 
 export const tokens = (n) => (n === 1 ? "1 token" : `${count(n)} tokens`);

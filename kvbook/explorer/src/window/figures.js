@@ -52,12 +52,12 @@ export function states({ n, newest, kept }, { sinks }, tokens) {
   });
 }
 
-/** The measured pair that is nearest: first by the ratio of the windows, then by the sinks; null: none. */
+/** The measured pair that is nearest: by the ratio of the windows, by whether there are sinks, then by their number; null: none. */
 export function nearest(measured, window, sinks) {
-  const far = (one) => [Math.abs(Math.log(one.window / window)), Math.abs(one.sinks - sinks)];
+  const far = (one) => [Math.abs(Math.log(one.window / window)), Number(one.sinks > 0 !== sinks > 0), Math.abs(one.sinks - sinks)];
   const [first] = [...measured].sort((a, b) => {
     const [x, y] = [far(a), far(b)];
-    return x[0] - y[0] || x[1] - y[1];
+    return x[0] - y[0] || x[1] - y[1] || x[2] - y[2];
   });
   return first ?? null;
 }
