@@ -189,13 +189,12 @@ def written(text: str) -> set[float]:
 def known(path: Path) -> set[float]:
     """What the cells of a page, and the code of its folded answers, write or print."""
     found: set[float] = set()
+    for cell in jupytext.read(path.with_suffix(".py")).cells:
+        codes = re.findall(r"```python\n(.*?)```", cell.source, re.S)
+        for code in [cell.source] if cell.cell_type == "code" else codes:
+            found |= written(code)
     for cell in nbformat.read(path, 4).cells:
-        if cell.cell_type == "markdown":
-            for code in re.findall(r"```python\n(.*?)```", cell.source, re.S):
-                found |= written(code)
-            continue
-        found |= written(cell.source)
-        for output in cell.outputs:
+        for output in cell.get("outputs", []):
             found |= written(output.get("text") or output.get("data", {}).get("text/plain", ""))
     return found
 
