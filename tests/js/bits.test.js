@@ -95,6 +95,7 @@ test("it starts where the lesson's point is, and says what was measured where", 
     "5 bits a value, scales counted: 97 users of 4,096 tokens fit where fp16 holds 30 (Llama 2 7B on one A100 80GB).",
     "The change of perplexity was measured on SmolLM2 135M.",
   ]);
+  assert.match(text.headline(at({ context: 262_144 }), shown({ context: 262_144 }), "S")[1], /: 1 user of 262,144 tokens fits where fp16 holds 0 /);
   assert.equal(plain(text.tradeoffFinding(found, "S")), "On S, 5 bits a value change perplexity by +2.30 % ± 0.51 %; int4 per token, 4.5 bits a value, by +27.0 % ± 5.5 %.");
   assert.ok(found.sample.chosen.relative < found.sample.compared.relative);
   assert.match(text.notes(at(), found, "SmolLM2 135M").join(" "), /Bytes and users are of Llama 2 7B; perplexity is of SmolLM2 135M/);

@@ -157,6 +157,9 @@ test("other heads change the weights, to the byte, and it says so", () => {
   assert.match(said({ nKvHeads: 8 }), /Other KV heads also change the weights: 1\.611 GB less, not counted\./);
   assert.doesNotMatch(said({ nKvHeads: 32 }), /change the weights/);
   assert.equal(shown({ nKvHeads: 32 }).moreWeights, 0);
+  assert.match(said({ nKvHeads: 8 }), /this is another model/);
+  assert.match(said({ kind: "latent" }), /this is another model/);
+  assert.doesNotMatch(said({ nKvHeads: 32 }), /this is another model/); // it is as published
 });
 
 test("a text longer than the model is made for is called so", () => {

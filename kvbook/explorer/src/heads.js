@@ -42,7 +42,7 @@ function render({ model, el }) {
   const reset = resetButton(root, () => go(start()));
   const presets = h("div", { class: "kv-buttons", role: "group", "aria-label": "Presets and reset" });
   const choices = choiceList();
-  const quality = pointChart({ x: "KV heads of the trained decoder", y: "Validation loss, nats" }, {});
+  const quality = pointChart({ x: "KV heads of the trained decoder", y: "Held-out loss, nats" }, {});
   const qualityNote = h("p", { class: "kv-beside" });
   const trained = h("div", { class: "kv-trained" }, quality.element, qualityNote);
   const lines = { "bytes per token": say.tokenLine, users: say.userLine };

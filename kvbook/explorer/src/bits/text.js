@@ -36,9 +36,11 @@ export function change({ change: share, error }) {
 /** Whether a change is told apart from none: two standard errors. */
 export const isTie = ({ change: share, error }) => Math.abs(share) <= 2 * error;
 
+const fitting = (n, context) => (n === 1 ? `1 user of ${tokens(context)} fits` : `${users(n)} users of ${tokens(context)} fit`);
+
 /** The answer: what it costs in quality; what it buys. */
 export function headline(state, { chosen, plain, model, card }, measuredOn) {
-  const buys = `${plainBits(chosen.bits)} bits a value, scales counted: ${users(chosen.users)} users of ${tokens(state.context)} fit`;
+  const buys = `${plainBits(chosen.bits)} bits a value, scales counted: ${fitting(chosen.users, state.context)}`;
   const than = chosen.format.name === PLAIN ? "" : ` where fp16 holds ${users(plain.users)}`;
   return [
     qualityOf(chosen),

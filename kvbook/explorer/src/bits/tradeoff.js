@@ -91,7 +91,8 @@ function labels(points, here, right) {
     const format = formatOf(point.row.format);
     const text = format.short;
     const long = LETTER * text.length;
-    const places = [0, -14, 14, -26, 26].flatMap((step) =>
+    const steps = point === here ? [0, -14, 14, -26, 26] : [0, -14, 14]; // further off it would name another point
+    const places = steps.flatMap((step) =>
       [false, true].map((isEnd) => {
         const edge = point.at[0] + (isEnd ? -GAP : GAP);
         const left = isEnd ? edge - long : edge;
@@ -103,8 +104,10 @@ function labels(points, here, right) {
       !placed.some((p) => p.left < box.right && box.left < p.right && Math.abs(p.middle - box.middle) < NAME_ROOM) &&
       !points.some(({ at }) => at[0] + 7 > box.left && at[0] - 7 < box.right && Math.abs(at[1] - box.middle) < 12);
     const left = Math.max(MARGIN.left, Math.min(point.at[0] - long / 2, right - long)); // over whatever is there
-    const forced = { left, right: left + long, middle: Math.max(MARGIN.top, point.at[1] - 22), edge: left, isEnd: false };
-    const place = places.find(isFree) ?? (point === here ? forced : null);
+    const forced = [point.at[1] - 22, point.at[1] + 22].map((y) => {
+      return { left, right: left + long, middle: Math.max(MARGIN.top, y), edge: left, isEnd: false };
+    });
+    const place = places.find(isFree) ?? (point === here ? forced.find(isFree) ?? forced[0] : null);
     if (place) placed.push({ ...place, text, isHere: point === here });
   }
   return placed.map(({ edge, middle, text, isEnd, isHere }) =>

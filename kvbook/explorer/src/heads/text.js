@@ -136,7 +136,8 @@ export function beside({ model, isLatent, groupSize }, { points, heads }, same) 
 /** What a reader should know about these settings. */
 export function notes(state, found) {
   const { model, now, moreWeights: more, isLatent } = found;
-  const said = ["The number of KV heads is fixed before training: this is another model, not a setting of this one."];
+  const another = isPublished(state, found) ? "" : ": this is another model, not a setting of this one";
+  const said = [`The number of KV heads is fixed before training${another}.`];
   said.push("Weights as published, at 16 bits; cache in fp16; nothing else takes memory.");
   if (more !== null && more !== 0)
     said.push(`Other KV heads also change the weights: ${decimal(Math.abs(more))} ${more < 0 ? "less" : "more"}, not counted.`);
