@@ -143,6 +143,20 @@ def test_every_method_names_what_is_not_allowed(name: str) -> None:
     spec.bytes_per_token(tensor_parallel=2**16)
 
 
+@pytest.mark.parametrize(("name", "least"), [("context", 0), ("batch", 1), ("block_size", 1)])
+def test_counts_are_allowed_up_to_two_to_the_fortieth(name: str, least: int) -> None:
+    spec = CacheSpec("llama", (LayerCache("full", 3, 5, 7),))
+    for value in (least, 2**40):
+        spec.nbytes(**{"context": 1, name: value})
+    for value in (least - 1, 2**40 + 1):
+        with pytest.raises(
+            ConfigError, match=rf"^{name} is {value}; .* from {least} to {2**40}\.$"
+        ):
+            spec.nbytes(**{"context": 1, name: value})
+    with pytest.raises(ConfigError, match=r"^context is -1"):
+        spec.nbytes(-1, 0)  # the first that is wrong
+
+
 def test_a_block_has_sixteen_tokens_and_a_sequence_is_alone_unless_one_says_so() -> None:
     spec = CacheSpec("llama", (LayerCache("full", 3, 5, 7),))
     assert spec.nbytes(17, policy="paged") == 32 * 3 * 12 * 2

@@ -831,6 +831,9 @@ LAID_OUT = [  # the kinds in the order of the layers, and the file
     ("SSSSSFSF", {"model_type": "gemma4_text"}),  # each sixth, and the last
     ("SSFSSFF", {"model_type": "exaone4", "sliding_window_pattern": "LLG"}),
     ("SSFSSFS", {"model_type": "exaone4", "sliding_window_pattern": 3}),
+    ("FSSSFSS", {"model_type": "cwm"}),  # the first of each four
+    ("~S~S~", {"model_type": "plamo2"}),  # the middle of each two
+    ("~~S~~~S", {"model_type": "plamo2", "mamba_step": 4}),
     ("FSSSSFSS", {"model_type": "mimo_v2"}),  # the first, and each sixth
     ("~~F~~FFF", {"model_type": "bailing_moe_linear", "layer_group_size": 3}),
     ("~~F~~~~F~~~~~F~", {"model_type": "zamba", "attn_layer_period": 6, "attn_layer_offset": 4}),
@@ -1338,6 +1341,30 @@ def test_an_unknown_family_is_refused_where_it_may_cache_otherwise(path):
         cache_spec({**UNKNOWN, **more})
     assert str(caught.value).startswith(f"{path} is ")
     assert "no_such_family is not known" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"num_kv_groups": 1},  # a 1 changes nothing in a factor alone
+        {"num_kv_layers": 1.0},
+        {"gqa_ratio": True},
+        {"head_dim": 128, "attn_config": {"head_dim": 128.0}},
+    ],
+    ids=str,
+)
+def test_an_unknown_family_is_refused_at_what_only_looks_harmless(more):
+    with pytest.raises(ConfigError, match=r"^\w+(\.\w+)? is (1|1\.0|128\.0|true)[,;] "):
+        cache_spec({**UNKNOWN, **more})
+
+
+def test_an_unknown_family_may_repeat_a_size_that_was_read():
+    more = {
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "attn_config": {"head_dim": 128, "kv_heads": 8},
+    }
+    assert cache_spec({**UNKNOWN, **more}).bytes_per_token() == 32 * 8 * 256 * 2
 
 
 PLAIN = {
