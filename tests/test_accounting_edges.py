@@ -184,7 +184,50 @@ def test_the_command_takes_two_to_the_sixteenth_gpus(
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
     status = main(["size", str(path), "--context", "1", "--tensor-parallel", gpus])
-    assert status == (0 if gpus == "65536" else 2), capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert status == (0 if gpus == "65536" else 2), said
+    assert status == 0 or '--tensor-parallel is "65537"; it must be' in said
+
+
+def said_of(
+    config: dict, folder: Path, capsys: pytest.CaptureFixture[str], *options: str
+) -> list[str]:
+    """The lines that `size` answers for a config."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    assert main(["size", str(path), *options]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_every_number_that_there_is_has_its_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slides = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 1, "sliding_window": 3}
+    memory = ["--memory-bytes", "1000", "--weights-bytes", "40"]
+    lines = said_of(slides, tmp_path, capsys, "--context", "4", "--batch", "2", *memory)
+    assert {line[:17].rstrip(): line[17:] for line in lines[: lines.index("")]} == {
+        "family": "  mistral",
+        "cache": "  576 B = 0.576 kB = 0.562 KiB",
+        "one sequence": "  288 B = 0.288 kB = 0.281 KiB",
+        "a token": "  96 B",
+        "a token beyond 3": "  0 B",
+        "weights": "  40 B = 0.040 kB = 0.039 KiB: given",
+        "memory given": "  1,000 B = 1.000 kB = 0.977 KiB",
+        "users of 4 tokens": "  3",
+    }
+    state = {"model_type": "mamba", "num_hidden_layers": 3, "hidden_size": 10, "conv_kernel": 4}
+    lines = said_of({**state, "expand": 2, "state_size": 6}, tmp_path, capsys, "--context", "4")
+    assert "constant state  1,200 B = 1.200 kB = 1.172 KiB at 2 bytes a value" in lines
+    assert not any("constant state " in line for line in said_of(LLAMA, tmp_path, capsys, *SIZE))
+
+
+@pytest.mark.parametrize(("context", "told"), [("6", 0), ("7", 0), ("8", 1)])
+def test_a_text_longer_than_the_config_speaks_of_has_a_note(
+    context: str, told: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**LLAMA, "max_position_embeddings": 7}
+    lines = said_of(config, tmp_path, capsys, "--context", context)
+    assert lines.count("The config speaks of 7 tokens at most.") == told
 
 
 SIZE = ["--context", "4"]
@@ -210,17 +253,15 @@ def test_the_command_says_from_where_a_number_is_allowed(
     assert f'{option} is "{least - 1}"; it must be a whole number from {least} to ' in said
 
 
-@pytest.mark.parametrize("gpus", [1, 5])
+@pytest.mark.parametrize("gpus", [1, 2])
 def test_the_table_speaks_of_each_gpu_where_there_are_several(
     gpus: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA))
-    assert main(["size", str(path), *SIZE, "--tensor-parallel", str(gpus)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    shared = {**LLAMA, "num_key_value_heads": 1}
+    lines = said_of(shared, tmp_path, capsys, *SIZE, "--tensor-parallel", str(gpus))
     labels = [line.partition("  ")[0] for line in lines[:4]]
     assert labels == ["family", "cache" + " on each GPU" * (gpus > 1), "one sequence", "a token"]
-    assert [line for line in lines if "on each GPU" in line] == [lines[1], lines[-1]][: gpus - 1]
+    assert [line for line in lines if "on each GPU" in line] == [lines[1], lines[-1]] * (gpus > 1)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,13 @@ def test_experts_come_in_each_layer_that_the_frequency_divides(step, first, spar
     assert parameter_count(config) == dense + len(sparse) * more
 
 
+def test_no_shared_experts_are_none():
+    config = {**SHARED, "model_type": "dots1", "first_k_dense_replace": 1}
+    assert parameter_count({**config, "n_shared_experts": None}) == (
+        parameter_count({**config, "n_shared_experts": 0})
+    )
+
+
 def test_every_family_of_the_table_is_checked():
     assert set(table("weights")["families"]) == {*SIZES, "kimi_k2"}, "kimi_k2 is deepseek_v3"
 
