@@ -36,7 +36,9 @@ def made(target: str, folder: Path = ROOT) -> Callable[[], object]:
     """`make target`, silent. Raises RuntimeError with its last lines if it fails."""
 
     def run() -> None:
-        done = subprocess.run(["make", target], cwd=folder, capture_output=True, text=True)
+        done = subprocess.run(
+            ["make", "--no-print-directory", target], cwd=folder, capture_output=True, text=True
+        )
         if done.returncode:
             last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
             raise RuntimeError(f"make {target} failed:\n{last}")
