@@ -769,7 +769,8 @@ halves = {(p["job"]["format"], p["job"]["only"]): p["result"]["losses"] for p in
 two = {}  # keys alone against values alone, pair by pair
 for name in ("int4", "int2"):
     found = quality_points.compared(halves[name, "keys"], halves[name, "values"])
-    two[name] = f"{100 * found.ratio:z.1f} ± {100 * found.error:.1f}"
+    ratio = round(100 * found.ratio, 1) + 0.0  # never "-0.0"
+    two[name] = f"{ratio:.1f} ± {100 * found.error:.1f}"
     print(f"{name}: keys alone against values alone {two[name]} %")
 steps = {}  # from one format to the next, pair by pair: first the tail, then the direction
 for one, other in (("int4_group", "int4_group_tail"), ("int4_group_tail", "int4")):

@@ -116,6 +116,22 @@ def test_only_the_agreed_tags(path: Path) -> None:
     assert set().union(*(tags(cell) for cell in nbformat.read(path, 4).cells)) <= TAGS
 
 
+PYTHON = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "kvbook").rglob("*.py")]
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.stem)
+def test_numbers_are_formatted_as_python_3_10_can(path: Path) -> None:
+    """A `z` in a format, for no "-0.0", came with 3.11; the package and the lessons run on 3.10."""
+    specs = [
+        part.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FormattedValue) and node.format_spec
+        for part in node.format_spec.values
+        if isinstance(part, ast.Constant)
+    ]
+    assert not [spec for spec in specs if re.match(r"(.?[<>=^])?[-+ ]?z", spec)]
+
+
 def test_cells_whose_output_is_not_compared_are_listed_and_asserted_after() -> None:
     found = []
     for path in PAGES:
