@@ -114,7 +114,7 @@ def test_the_context_slider_times_the_model_again(lab: str, open_page: Callable[
     page = run_all_cells(open_page, f"{lab}/lab/tree/{LESSONS[1]}?reset")
     cell = page.locator(".jp-CodeCell", has_text="context_slider = ipywidgets").first
     panel = cell.locator(".widget-vbox, .jupyter-widget-vbox").first
-    panel.locator("img").first.wait_for(timeout=240_000)  # every cell before has run
+    panel.locator("img").first.wait_for(timeout=420_000)  # every cell before has run
     last = page.locator(".jp-CodeCell", has_text='"held": [128]').first
     last.locator(".jp-InputPrompt", has_text="]:").filter(has_not_text="*").wait_for(
         timeout=60_000
