@@ -50,6 +50,11 @@ def make(kind: type[KVCache], batch: int = 1, **options) -> KVCache:
     return kind(CONFIG, batch, dtype=torch.float64, **options)
 
 
+@kinds
+def test_without_a_batch_a_cache_is_for_one_sequence(kind: type[KVCache]) -> None:
+    assert kind(CONFIG).batch == 1
+
+
 def random_ids(batch: int, n: int, seed: int = 0) -> Tensor:
     return torch.randint(97, (batch, n), generator=torch.Generator().manual_seed(seed))
 
