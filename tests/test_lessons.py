@@ -31,7 +31,7 @@ IGNORED = [
     ("01_decoder", "temperature_slider = "),
     ("01_decoder", "times = {"),
     ("01_decoder", "moves = ["),
-    ("02_cache", "whole_run(cache)"),
+    ("02_cache", "whole = ["),
     ("02_cache", "held = PreallocatedCache("),
     ("02_cache", "reading = median_ms("),
     ("02_cache", "context_slider = "),
